@@ -1,0 +1,115 @@
+"""The three ways to ask: one answer, a chain of m answers, one answer for stated priorities.
+
+A prompt style is the `prompt` slot of an ablation. It builds the chat messages of a row from what
+the task declares and knows how to read the answers out of the completion again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vpo_lightning.errors import ConfigError
+from vpo_lightning.parsing import StopRule
+from vpo_lightning.task import PromptRow, Task
+
+Message = dict[str, str]
+
+
+class PromptStyle(ABC):
+    """How a rollout is asked for and read.
+
+    Attributes:
+        num_answers: m, the number of answers in one rollout.
+        shows_weights: Whether the prompt states the weights under which the answer is rewarded.
+    """
+
+    num_answers: int = 1
+    shows_weights: bool = False
+
+    @abstractmethod
+    def ask(self, task: Task, row: PromptRow, weights: Sequence[float] | None) -> str:
+        """The instruction that follows the row's question."""
+
+    def messages(
+        self, task: Task, row: PromptRow, weights: Sequence[float] | None = None
+    ) -> list[Message]:
+        """Chat messages: the task's system prompt, if any, then question and instruction.
+
+        Args:
+            task: Declares format, objectives and system prompt.
+            row: The prompt.
+            weights: One weight per objective of the row, summing to 1; only used by a style that
+                shows weights.
+        """
+        joint = " " if "\n" not in row.prompt else "\n\n"
+        user = {"role": "user", "content": row.prompt + joint + self.ask(task, row, weights)}
+        if task.system_prompt is None:
+            return [user]
+        return [{"role": "system", "content": task.system_prompt}, user]
+
+    def parse(self, task: Task, text: str) -> list[str | None]:
+        """The answers of a completion by slot: `num_answers` entries, None where one is missing."""
+        return [task.answer_format.parse_single(text)]
+
+    def stop_rule(self, task: Task) -> StopRule | None:
+        """Where a completion ends, beside the end-of-sequence token."""
+        return task.answer_format.stop_single()
+
+
+@dataclass(frozen=True)
+class SingleAnswer(PromptStyle):
+    """Asks for one answer."""
+
+    def ask(self, task: Task, row: PromptRow, weights: Sequence[float] | None) -> str:
+        del row, weights
+        return task.answer_format.ask_single()
+
+
+@dataclass(frozen=True)
+class MultiAnswer(PromptStyle):
+    """Asks for a chain of m answers, each later one written with the earlier in view.
+
+    Raises:
+        ConfigError: m < 1.
+    """
+
+    m: int = 3
+
+    def __post_init__(self) -> None:
+        """Checks m."""
+        if self.m < 1:
+            raise ConfigError(f"m={self.m}: a rollout needs at least one answer; set m to 1 or more")
+
+    @property
+    def num_answers(self) -> int:  # type: ignore[override]
+        """The number of answers in one rollout, m."""
+        return self.m
+
+    def ask(self, task: Task, row: PromptRow, weights: Sequence[float] | None) -> str:
+        del row, weights
+        return task.answer_format.ask_multiple(self.m)
+
+    def parse(self, task: Task, text: str) -> list[str | None]:
+        return task.answer_format.parse_multiple(text, self.m)
+
+    def stop_rule(self, task: Task) -> StopRule | None:
+        return task.answer_format.stop_multiple(self.m)
+
+
+@dataclass(frozen=True)
+class GoalConditioned(PromptStyle):
+    """Asks for one answer and states, in words, the weights under which it is rewarded."""
+
+    shows_weights = True
+
+    def ask(self, task: Task, row: PromptRow, weights: Sequence[float] | None) -> str:
+        if weights is None or len(weights) != len(row.objectives):
+            raise ValueError(
+                f"a goal-conditioned prompt needs one weight for each of the "
+                f"{len(row.objectives)} objectives of {row.id}, got {weights}"
+            )
+        names = [objective.description for objective in row.objectives]
+        goal = task.answer_format.ask_goal(names, weights)
+        return f"{goal} {task.answer_format.ask_single()}"

@@ -1,0 +1,94 @@
+"""What a domain declares: prompt rows, objectives, and how to score ONE answer.
+
+The framework does the rest: it asks for m answers, parses them, drops duplicates, pads, and builds the
+single, multi-answer and goal-conditioned prompts (`prompting`, `parsing`, `scoring`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vpo_lightning.parsing import AnswerFormat
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One component of the reward vector.
+
+    Attributes:
+        name: Key in metrics and tables, for instance ``gold``.
+        description: What a high value means, in words a language model understands; it is shown in
+            goal-conditioned prompts.
+        weight: Relative weight in the task's scalar reward (the fixed scalarization of GRPO).
+    """
+
+    name: str
+    description: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class PromptRow:
+    """One prompt of a task.
+
+    Attributes:
+        id: Unique within its split; random draws for the prompt are derived from it.
+        prompt: The question, without any instruction about the answer format.
+        ground_truth: JSON-serialisable data that `Task.score` needs.
+        objectives: The K objectives of this row; K may differ between the rows of a task.
+    """
+
+    id: str
+    prompt: str
+    ground_truth: Mapping[str, Any] = field(repr=False)
+    objectives: tuple[Objective, ...]
+
+
+class Task(ABC):
+    """A domain. A subclass and one yaml are all that a user's own domain needs.
+
+    Class attributes:
+        objectives: The objectives of rows that do not bring their own.
+        answer_format: How answers are delimited in a completion.
+        system_prompt: Text of the system message, or None for no system message.
+        drops_unparsed: What removing duplicates does with an unparsed answer: True removes it and
+            moves later answers forward, False keeps a zero row in its place.
+        pads_answers: Whether a scored chain is padded with zero rows up to m.
+    """
+
+    objectives: tuple[Objective, ...]
+    answer_format: AnswerFormat
+    system_prompt: str | None = None
+    drops_unparsed: bool = False
+    pads_answers: bool = True
+
+    @abstractmethod
+    def rows(self, split: str) -> Sequence[PromptRow]:
+        """The prompts of `split` ("train" or "test"); random access, a fixed order.
+
+        Raises:
+            ConfigError: An unknown split, or a data file that is missing or malformed.
+        """
+
+    @abstractmethod
+    def score(self, answer: str, row: PromptRow) -> list[float]:
+        """The reward vector of one answer: K floats in [0, 1], in the order of `row.objectives`."""
+
+    def is_parsed(self, answer: str) -> bool:
+        """Whether the text of an answer holds something that can be scored at all."""
+        return bool(answer.strip())
+
+    def duplicate_key(self, answer: str, rewards: Sequence[float]) -> Hashable:
+        """Answers of one chain with equal keys are duplicates; by default an equal reward vector."""
+        del answer
+        return tuple(rewards)
+
+    def check(self) -> None:
+        """Refuses settings and data files that cannot work; quick, and without importing torch.
+
+        Raises:
+            ConfigError: Names the key or the file and row to change.
+        """
