@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from vpo_lightning.task import PromptRow, Task
+from vpo_lightning.errors import ConfigError
+from vpo_lightning.task import Objective, PromptRow, Task
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,82 @@ def score_answers(
     if task.pads_answers or not deduplicate:
         matrix += [zeros] * (len(texts) - len(matrix))
     return ScoredCompletion(answers, matrix or [zeros])
+
+
+@dataclass(frozen=True)
+class RewardVector:
+    """The reward vector a method sees, made from the one a task scores.
+
+    Attributes:
+        objectives: Names of the objectives to keep, in this order; None keeps all.
+        scale: Factor by objective name; 1 where a name is missing.
+        floor: Smallest value by objective name that still counts: below it the whole answer is worth
+            zero.
+        weights: Fixed weight by objective name, for scalar methods; None uses the task's.
+        collapse: One objective, the weighted mean of those kept (what scalar RL sees).
+    """
+
+    objectives: Sequence[str] | None = None
+    scale: Mapping[str, float] = field(default_factory=dict)
+    floor: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] | None = None
+    collapse: bool = False
+
+    def select(self, declared: Sequence[Objective]) -> list[Objective]:
+        """The objectives that are left of those a row declares, with their fixed weights.
+
+        Raises:
+            ConfigError: A name that the row does not have, or weights that sum to nothing.
+        """
+        by_name = {objective.name: objective for objective in declared}
+        wanted = list(self.objectives) if self.objectives is not None else list(by_name)
+        for key, names in (
+            ("objectives", wanted),
+            ("scale", self.scale),
+            ("floor", self.floor),
+            ("weights", self.weights or {}),
+        ):
+            unknown = [name for name in names if name not in by_name]
+            if unknown:
+                raise ConfigError(
+                    f"reward_vector.{key}={unknown}: no such objective; the task has {list(by_name)}"
+                )
+        kept = [self._weighted(by_name[name]) for name in wanted]
+        if not kept or sum(objective.weight for objective in kept) <= 0:
+            raise ConfigError(
+                "reward_vector leaves no objective with a positive weight; "
+                "set reward_vector.objectives or reward_vector.weights"
+            )
+        if self.collapse:
+            return [Objective("scalar", "the weighted mean of all objectives")]
+        return kept
+
+    def apply(
+        self, declared: Sequence[Objective], matrix: Sequence[Sequence[float]]
+    ) -> list[list[float]]:
+        """The rows of a reward matrix over the selected objectives."""
+        if self == RewardVector():
+            return [list(row) for row in matrix]
+        names = [objective.name for objective in declared]
+        wanted = list(self.objectives) if self.objectives is not None else names
+        kept = [self._weighted(declared[names.index(name)]) for name in wanted]
+        return [self._row(dict(zip(names, row, strict=True)), kept) for row in matrix]
+
+    def _weighted(self, objective: Objective) -> Objective:
+        if self.weights is None:
+            return objective
+        weight = self.weights.get(objective.name, 0.0)
+        return Objective(objective.name, objective.description, weight)
+
+    def _row(self, values: Mapping[str, float], kept: Sequence[Objective]) -> list[float]:
+        if any(values[name] < least for name, least in self.floor.items()):
+            row = [0.0] * len(kept)
+        else:
+            row = [values[o.name] * self.scale.get(o.name, 1.0) for o in kept]
+        if not self.collapse:
+            return row
+        total = sum(o.weight for o in kept)
+        return [sum(o.weight * value for o, value in zip(kept, row, strict=True)) / total]
 
 
 def _checked(task: Task, row: PromptRow, text: str) -> list[float]:

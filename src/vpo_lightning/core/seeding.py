@@ -1,0 +1,107 @@
+"""Random numbers derived from names: equal seeds give equal numbers in any batch, order, process.
+
+Every draw of the project comes from ``(run seed, purpose, step, prompt id)`` through
+``derive_seed``; nothing reads a global generator. Numbers for many prompt groups are drawn in one
+vectorised call (``counter_uniform``) that gives each group exactly what it would get alone.
+"""
+
+from hashlib import blake2b
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+# The Weyl increment and the two multipliers of SplitMix64 (Steele, Lea and Flood, "Fast splittable
+# pseudorandom number generators", OOPSLA 2014; the multipliers are Stafford's variant 13), and the
+# two of the 64-bit finaliser of MurmurHash3, written as the signed integers that torch stores.
+_WEYL = 0x9E3779B97F4A7C15 - 2**64
+_SPLITMIX = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+_MURMUR = (0xFF51AFD7ED558CCD - 2**64, 0xC4CEB9FE1A85EC53 - 2**64)
+# Bits of 1.0 in float64: 52 random bits below this exponent are a float in [1, 2).
+_ONE_BITS = 0x3FF0000000000000
+# Elements hashed at a time: the working set (a few int64 arrays) stays inside a core's cache.
+_BLOCK = 1 << 15
+
+
+def derive_seed(*parts: int | str) -> int:
+    """Return a seed in [0, 2**63) that depends on every part, its type and its position.
+
+    The parts are hashed with BLAKE2b, so the value is the same on every machine and Python
+    version (unlike ``hash``), and seeds of neighbouring steps are unrelated.
+
+    Args:
+        parts: Integers and strings, e.g. ``derive_seed(run_seed, "weights", step, prompt_id)``.
+
+    Raises:
+        TypeError: A part is neither an integer nor a string.
+        ValueError: No part is given.
+    """
+    if not parts:
+        raise ValueError("derive_seed needs at least one part, e.g. derive_seed(run_seed, step)")
+    digest = blake2b(digest_size=8)
+    for part in parts:
+        if not isinstance(part, int | str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"derive_seed takes integers and strings, got {part!r} ({type(part).__name__})"
+            )
+        text = part if isinstance(part, str) else str(int(part))
+        data = text.encode("utf-8", "surrogatepass")
+        # Type and length in front: ("ab", "c"), ("a", "bc"), (1,) and ("1",) are all different.
+        digest.update(f"{'s' if isinstance(part, str) else 'i'}{len(data)}:".encode())
+        digest.update(data)
+    return int.from_bytes(digest.digest(), "big") >> 1
+
+
+def torch_generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """Return a new torch generator on ``device`` started at ``seed``."""
+    return torch.Generator(device=device).manual_seed(seed)
+
+
+def counter_uniform(
+    seeds: Int64[Tensor, "*groups"], count: int, start: int = 0
+) -> Float64[Tensor, "*groups {count}"]:
+    """Return the numbers ``start .. start + count - 1`` of each seed's stream, uniform in (0, 1).
+
+    A stream is SplitMix64 started at the MurmurHash3 finaliser of its seed, so a number depends on
+    (seed, position) alone: a batch of groups equals each group drawn alone, bit for bit, on any
+    device. Values are ``(j + 1/2) / 2**52`` for 52 random bits j: never 0 or 1, so that logarithms
+    and quantiles of them are finite.
+
+    Args:
+        seeds: One seed per group, any number of leading axes (none for a single group).
+        count: Numbers per group.
+        start: Position of the first number in the stream.
+
+    Raises:
+        ValueError: ``count`` or ``start`` is negative.
+    """
+    if count < 0 or start < 0:
+        raise ValueError(f"count and start must not be negative, got {count} and {start}")
+    origin = _finalise(seeds.reshape(-1, 1), shifts=(33, 33, 33), multipliers=_MURMUR)
+    positions = torch.arange(start + 1, start + count + 1, device=seeds.device) * _WEYL
+    bits = torch.empty(origin.shape[0], count, dtype=torch.int64, device=seeds.device)
+    rows = max(1, _BLOCK // max(1, count))
+    for first in range(0, bits.shape[0], rows):
+        block = torch.add(origin[first : first + rows], positions, out=bits[first : first + rows])
+        _finalise_(block, shifts=(30, 27, 31), multipliers=_SPLITMIX)
+        _unsigned_shift_(block, 12).bitwise_or_(_ONE_BITS)
+    # [1, 2) minus (1 - 2**-53) is exact: the result is an odd multiple of 2**-53 below 1.
+    return bits.view(torch.float64).sub_(1.0 - 2.0**-53).reshape(*seeds.shape, count)
+
+
+def _finalise(values: Tensor, shifts: tuple[int, int, int], multipliers: tuple[int, int]) -> Tensor:
+    return _finalise_(values.clone(), shifts, multipliers)
+
+
+def _finalise_(
+    values: Tensor, shifts: tuple[int, int, int], multipliers: tuple[int, int]
+) -> Tensor:
+    """Mix the bits of 64-bit integers in place: xor-shift, multiply, twice, and xor-shift."""
+    for shift, multiplier in zip(shifts[:2], multipliers, strict=True):
+        values.bitwise_xor_(_unsigned_shift_(values.clone(), shift)).mul_(multiplier)
+    return values.bitwise_xor_(_unsigned_shift_(values.clone(), shifts[2]))
+
+
+def _unsigned_shift_(values: Tensor, shift: int) -> Tensor:
+    """Shift right in place filling with zeros (torch's shift of signed integers copies the sign)."""
+    return values.bitwise_right_shift_(shift).bitwise_and_((1 << (64 - shift)) - 1)

@@ -1,0 +1,61 @@
+"""What is logged about the rollouts of a step: rewards, diversity, lengths, and every mishap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vpo_lightning.core.metrics import pairwise_diversity
+from vpo_lightning.rollout.batch import RolloutGroup
+
+NO_SIGNAL = 1e-9
+"""Largest |advantage| of a group that counts as having no signal."""
+
+
+def rollout_metrics(
+    groups: Sequence[RolloutGroup], rewards: Float[Tensor, "B G M K"]
+) -> dict[str, float]:
+    """Means over the rollouts of one process, by metric key.
+
+    `rollout/<objective>` looks at every slot as written; `rollout/trained_reward` at the matrix that
+    training uses, where duplicates are zero: the first rises while the second may fall.
+    """
+    completions = [c for group in groups for c in group.completions]
+    scored = [s for group in groups for s in group.scored]
+    answers = [a for s in scored for a in s.answers]
+    metrics = {
+        "rollout/set_reward": _mean([group.set_rewards.mean().item() for group in groups]),
+        "rollout/trained_reward": rewards.mean().item(),
+        "rollout/diversity": _mean([_diversity(group) for group in groups]),
+        "rollout/completion_tokens": _mean([len(c.ids) for c in completions]),
+        "rollout/prompt_tokens": _mean([len(group.prompt_ids) for group in groups]),
+        "rollout/truncated_fraction": _mean([c.finish_reason == "length" for c in completions]),
+        "rollout/missing_fraction": _mean([a.text is None for a in answers]),
+        "rollout/unparsed_fraction": _mean(
+            [not a.is_parsed for a in answers if a.text is not None]
+        ),
+        "rollout/duplicate_fraction": _mean([a.is_duplicate for a in answers]),
+        "rollout/parsed_answers": _mean([s.num_parsed for s in scored]),
+        "rollout/no_signal_fraction": _mean(
+            [bool(group.advantages.abs().max() < NO_SIGNAL) for group in groups]
+        ),
+        "rollout/entropy": -_mean([sum(c.logprobs) / len(c.logprobs) for c in completions if c.ids]),
+    }
+    names = [[o.name for o in group.row.objectives] for group in groups]
+    if all(group_names == names[0] for group_names in names):
+        for k, name in enumerate(names[0]):
+            metrics[f"rollout/{name}"] = _mean([a.rewards[k] for a in answers])
+    return metrics
+
+
+def _diversity(group: RolloutGroup) -> float:
+    """Mean pairwise L1 distance of all reward vectors of a group, as written."""
+    rows = [answer.rewards for scored in group.scored for answer in scored.answers]
+    return float(pairwise_diversity(torch.tensor(rows, dtype=torch.float64)))
+
+
+def _mean(values: Sequence[float | bool]) -> float:
+    return float(sum(values) / len(values)) if values else 0.0
