@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Sets up .venv where needed and runs the linter, the type checker and the quick tests. --all adds the slow
+# tests, and those marked gpu or vllm where this machine can run them; other arguments are pytest's.
+# Every part runs; the exit code is that of the first one that failed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+bash scripts/setup.sh test || exit
+python=.venv/bin/python
+# The libraries' threads would fight over the cores, and no test may need a network.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1 PYRIGHT_PYTHON_IGNORE_WARNINGS=1
+
+arguments=()
+for argument in "$@"; do
+  if [ "$argument" = --all ]; then
+    marks="not browser"
+    $python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || marks+=" and not gpu"
+    $python -c 'import vllm' 2>/dev/null || marks+=" and not vllm"
+    arguments=(-m "$marks" "${arguments[@]}")
+  else
+    arguments+=("$argument")
+  fi
+done
+
+status=0
+part() {
+  "$@"
+  local code=$?
+  [ $status -ne 0 ] || status=$code
+}
+part $python -m ruff check .
+part $python -m ruff format --check .
+part $python -m pyright
+part $python -m pytest "${arguments[@]}"
+exit $status
