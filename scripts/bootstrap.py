@@ -1,7 +1,7 @@
 """Makes `.venv` ready with nothing but the standard library; called by scripts/setup.sh.
 
-pip does the installing, so every setting of pip (its files, PIP_* variables) holds here too. The build of
-torch follows from the machine: one without an NVIDIA GPU never downloads CUDA libraries.
+pip does the installing, so every setting of pip (its files, PIP_* variables) holds here too. The
+build of torch follows from the machine: one without an NVIDIA GPU never downloads CUDA libraries.
 """
 
 import argparse
@@ -136,7 +136,7 @@ def create_bare_venv() -> None:
 
 
 def ensure_pip() -> None:
-    """Puts pip into .venv: the copy inside Python, else by the base Python's pip, else by its wheel.
+    """Puts pip into .venv: from inside Python, else by the base Python's pip, else from the index.
 
     Raises:
         SetupError: None of the three worked.
@@ -164,7 +164,7 @@ def ensure_pip() -> None:
 
 
 def install_torch(device: str, constraints: Sequence[str]) -> None:
-    """Installs torch alone: a CPU build lies where pip is told to look, else at the project's own index.
+    """Installs torch alone; its CPU build from pip's own sources, else from the index of PyTorch.
 
     Raises:
         SetupError: Neither has the build for this Python and machine.

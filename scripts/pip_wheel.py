@@ -1,4 +1,4 @@
-"""Downloads pip's own wheel from the index that pip would use, for a Python that came without pip."""
+"""Downloads pip's own wheel from the index that pip would use, for a Python without pip."""
 
 import configparser
 import hashlib
@@ -18,7 +18,7 @@ def download_pip_wheel(folder: Path) -> Path:
     """Downloads the newest pip wheel into a folder.
 
     Raises:
-        ValueError: The index has no usable wheel, cannot be reached, or sent other bytes than it promised.
+        ValueError: The index cannot be reached, has no wheel, or sent other bytes than promised.
         OSError: The wheel could not be written.
     """
     index = pip_setting("index-url") or "https://pypi.org/simple"
@@ -68,7 +68,7 @@ def fetched(url: str) -> bytes:
 
 
 def pip_setting(key: str) -> str | None:
-    """The value that pip would use: PIP_* variables, then its files, the user's over the machine's."""
+    """The value that pip would use: a PIP_* variable, else from the user's or machine's files."""
     variable = os.environ.get("PIP_" + key.upper().replace("-", "_"))
     if variable:
         return variable
