@@ -1,0 +1,144 @@
+"""A config error as one line: the key that is wrong, and what it could have been."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from importlib import resources
+
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import (
+    HydraException,
+    InstantiationException,
+    MissingConfigException,
+    OverrideParseException,
+)
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from vpo_lightning.errors import ConfigError
+
+
+def is_config_error(error: BaseException) -> bool:
+    """Whether a user can mend the error by changing a config key or an input file.
+
+    An exception inside a component's constructor is one only if it is a ConfigError, or if the
+    component could not be found or does not know one of its arguments.
+    """
+    if isinstance(error, InstantiationException):
+        cause = error.__cause__
+        return cause is None or isinstance(cause, ConfigError | TypeError | ImportError)
+    return isinstance(error, ConfigError | HydraException | OmegaConfBaseException)
+
+
+def explain_config_error(
+    error: BaseException, config_name: str | None = None, arguments: Sequence[str] = ()
+) -> str:
+    """One line that names the key and, where they are known, its options.
+
+    Args:
+        error: What composing or reading the config raised.
+        config_name: The primary config, to list the keys beside one that does not exist.
+        arguments: The command line.
+    """
+    if isinstance(error, InstantiationException):
+        return _instantiation(error)
+    if isinstance(error, MissingConfigException):
+        return _missing_config(error)
+    if isinstance(error, OverrideParseException):
+        reason = "; ".join(line for line in _lines(error) if not line.startswith("See "))
+        return (
+            f"cannot read {error.override or ' '.join(arguments)!r} ({reason}): expected key=value; "
+            f"put a value with special characters in quotes: 'key=\"a (b)\"'"
+        )
+    if isinstance(error, OmegaConfBaseException):
+        return f"{error.full_key or 'config'}: {_lines(error)[0]}"
+    unknown = re.match(r"Could not override '([^']*)'", str(error))
+    if unknown and config_name is not None:
+        return _unknown_key(unknown.group(1), config_name, arguments)
+    choice = re.match(r"You must specify '([^']*)'", str(error))
+    if choice:
+        return f"{choice.group(1)}: choose one of {', '.join(_lines(error)[2:])}"
+    sweep = re.match(r"Ambiguous value for argument '(.*)'", str(error))
+    if sweep:
+        return f"{sweep.group(1)}: several values need --multirun (-m); a list is key=[a,b]"
+    known = re.match(r"Could not append to config. An item is already at '([^']*)'", str(error))
+    if known:
+        return (
+            f"+{known.group(1)}: the key exists already; write {known.group(1)}=... without the +"
+        )
+    return "; ".join(_lines(error))
+
+
+def _lines(error: BaseException) -> list[str]:
+    return [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
+
+
+def _instantiation(error: InstantiationException) -> str:
+    key = re.search(r"full_key: (\S+)", str(error))
+    place = f"{key.group(1)}: " if key else ""
+    if isinstance(error.__cause__, ConfigError):
+        return f"{place}{error.__cause__}"
+    text = "; ".join(line for line in _lines(error) if not line.startswith("full_key:"))
+    return f"{place}{text}"
+
+
+def _missing_config(error: MissingConfigException) -> str:
+    group, _, choice = (error.missing_cfg_file or "").rpartition("/")
+    if not group:
+        files = resources.files("vpo_lightning.conf").iterdir()
+        options = sorted(f.name.removesuffix(".yaml") for f in files if f.name.endswith(".yaml"))
+        return f"--config-name {choice}: no such config; options: {', '.join(options)}"
+    options = error.options or []
+    return f"{group}={choice}: no such choice{_suggestion(choice, options)}; options: " + (
+        ", ".join(options) or "none"
+    )
+
+
+def _suggestion(word: str, options: Sequence[str]) -> str:
+    close = get_close_matches(word, options, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _unknown_key(key: str, config_name: str, arguments: Sequence[str]) -> str:
+    parent, _, name = key.rpartition(".")
+    given = next((a for a in arguments if a.startswith(f"{key}=")), key)
+    cfg = _composed(config_name, [a for a in arguments if a != given])
+    node = OmegaConf.select(cfg, parent) if parent and cfg is not None else cfg
+    if not isinstance(node, DictConfig):
+        return f"{given}: there is no key {key}"
+    options = {str(option) for option in node}
+    if not parent and cfg is not None:
+        options |= {group for group in cfg.hydra.runtime.choices if not group.startswith("hydra")}
+        options -= {"hydra"}
+    place = f" of {parent}" if parent else ""
+    return (
+        f"{given}: there is no key {key}{_suggestion(name, sorted(options))}; "
+        f"keys{place}: {', '.join(sorted(options))}"
+    )
+
+
+def _composed(config_name: str, arguments: Sequence[str]) -> DictConfig | None:
+    """The config with as much of the command line as can be composed, without an error."""
+    assignments = [a for a in arguments if "=" in a and not a.startswith("-")]
+    folders = list(_config_folders(arguments))
+    if folders:
+        assignments.append(f"hydra.searchpath=[{','.join(f'file://{f}' for f in folders)}]")
+    for overrides in (assignments, []):
+        GlobalHydra.instance().clear()
+        try:
+            with initialize_config_module("vpo_lightning.conf", version_base="1.3"):
+                return compose(config_name, overrides, return_hydra_config=True)
+        except (HydraException, OmegaConfBaseException):
+            continue  # another override is wrong as well: list the keys of the defaults
+    return None
+
+
+def _config_folders(arguments: Sequence[str]) -> Iterator[str]:
+    for flag, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if flag in ("--config-dir", "-cd"):
+            yield following
+        elif flag.startswith("--config-dir="):
+            yield flag.partition("=")[2]
