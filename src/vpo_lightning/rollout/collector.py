@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -165,7 +164,3 @@ class _Clock:
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
 
-
-def worker_slice(items: Sequence[Any], rank: int, world_size: int) -> list[Any]:
-    """Every world_size-th item from `rank` on: the prompts of one process."""
-    return list(items[rank::world_size])

@@ -1,0 +1,165 @@
+"""The DataModule that streams rollouts: it collects a batch when its buffer is empty.
+
+One Lightning epoch is one training step of RL: one rollout batch, its PPO epochs and mini-batches.
+The dataset has a length, because without one Lightning prefetches and would sample the next rollouts
+before the optimizer step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import lightning as L
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from vpo_lightning.errors import ConfigError
+from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch
+from vpo_lightning.rollout.collector import RolloutCollector
+from vpo_lightning.rollout.minibatch import UpdatePlan, micro_batches
+from vpo_lightning.rollout.prompts import PromptStream
+from vpo_lightning.task import PromptRow
+
+if TYPE_CHECKING:
+    from vpo_lightning.lightning.module import VPOModule
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among those that train together."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    def slice(self, items: Sequence[Any]) -> list[Any]:
+        """Every world_size-th item from `rank` on."""
+        return list(items[self.rank :: self.world_size])
+
+
+class RolloutDataModule(L.LightningDataModule):
+    """Streams micro-batches of credited rollouts, and held-out prompts for validation.
+
+    Args:
+        collector: Collects rollouts; its engine is set by the engine callback once training starts.
+        prompts: The endless stream of training prompts.
+        validation_rows: Held-out prompts.
+        prompts_per_step: B over all processes.
+        plan: How a rollout batch is cut into optimizer steps and micro-batches.
+    """
+
+    def __init__(
+        self,
+        collector: RolloutCollector,
+        prompts: PromptStream,
+        validation_rows: Sequence[PromptRow],
+        prompts_per_step: int,
+        plan: UpdatePlan,
+    ) -> None:
+        super().__init__()
+        self.collector = collector
+        self.prompts = prompts
+        self.validation_rows = validation_rows
+        self.prompts_per_step = prompts_per_step
+        self.plan = plan
+        self.listeners: list[Any] = []
+
+    @property
+    def processes(self) -> Processes:
+        """This process among those of the trainer."""
+        trainer = cast(L.Trainer, self.trainer)
+        return Processes(trainer.global_rank, trainer.world_size)
+
+    @property
+    def module(self) -> VPOModule:
+        """The module that is trained."""
+        return cast("VPOModule", cast(L.Trainer, self.trainer).lightning_module)
+
+    def setup(self, stage: str) -> None:
+        """Refuses a number of prompts that the processes cannot share equally."""
+        del stage
+        world_size = cast(L.Trainer, self.trainer).world_size
+        share = self.prompts_per_step, world_size * self.plan.minibatches
+        if share[0] % share[1]:
+            raise ConfigError(
+                f"rollout.prompts_per_step={self.prompts_per_step} cannot be shared equally by "
+                f"{world_size} processes with {self.plan.minibatches} mini-batches each; "
+                f"set rollout.prompts_per_step to a multiple of {share[1]}"
+            )
+
+    def train_dataloader(self) -> DataLoader[MicroBatch]:
+        """One pass is one training step."""
+        return DataLoader(_StepDataset(self), batch_size=None, num_workers=0)
+
+    def val_dataloader(self) -> DataLoader[list[PromptRow]]:
+        """This process's held-out prompts, as one batch."""
+        rows = self.processes.slice(self.validation_rows)
+        return DataLoader(_Rows([rows] if rows else []), batch_size=None, num_workers=0)
+
+    def collect(self) -> RolloutBatch:
+        """The next rollout batch of this process, and everything logged about it."""
+        start = time.perf_counter()
+        step = cast(L.Trainer, self.trainer).current_epoch
+        rows = self.processes.slice(self.prompts.take(self.prompts_per_step))
+        fetched = time.perf_counter() - start
+        batch = self.collector.collect(rows, step)
+        batch.seconds["prompt"] += fetched
+        batch.metrics["rollout/dropped_prompts"] = float(self.prompts.dropped)
+        for listener in self.listeners:
+            listener(batch)
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream of training prompts stands."""
+        return {"prompts": self.prompts.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continues the stream of training prompts."""
+        self.prompts.load_state_dict(state_dict["prompts"])
+
+
+class _StepDataset(IterableDataset[MicroBatch]):
+    """The micro-batches of one training step."""
+
+    def __init__(self, data: RolloutDataModule) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return self._data.plan.batches_per_step(self._data.collector.group_size * self._share())
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        batch = self._data.collect()
+        module = self._data.module
+        module.receive(batch)
+        plan, group_size = self._data.plan, self._data.collector.group_size
+        updates = [
+            micro_batches(batch, plan, group_size, minibatch) for minibatch in range(plan.minibatches)
+        ]
+        totals = torch.tensor([sum(m.step_tokens for m in u[:1]) for u in updates])
+        totals = cast(L.Trainer, self._data.trainer).strategy.reduce(
+            totals.double(), reduce_op="sum"
+        )
+        prepared = [[module.prepare(m) for m in update] for update in updates]
+        for _ in range(plan.epochs):
+            for total, update in zip(cast(torch.Tensor, totals).tolist(), prepared, strict=True):
+                for micro_batch in update:
+                    yield replace(micro_batch, step_tokens=int(total))
+
+    def _share(self) -> int:
+        return self._data.prompts_per_step // self._data.processes.world_size
+
+
+class _Rows(Dataset[Any]):
+    """A list of items as a dataset."""
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._items[index]
+

@@ -1,0 +1,224 @@
+"""The LightningModule: policy, reference policy, loss; automatic optimization."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import lightning as L
+import torch
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+
+from vpo_lightning.lightning.objective import PolicyObjective
+from vpo_lightning.policy.forward import completion_logprobs
+from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """The optimizer and its learning rate over the training steps.
+
+    Attributes:
+        build: Makes the optimizer from the trainable parameters.
+        warmup_steps: Optimizer steps over which the learning rate rises linearly from zero.
+    """
+
+    build: OptimizerFactory
+    warmup_steps: int = 0
+
+
+class VPOModule(L.LightningModule):
+    """Trains a policy on credited rollouts.
+
+    One Lightning epoch is one training step of RL. A batch is a `MicroBatch`; its loss is divided by
+    the completion tokens of the whole optimizer step over all processes, so the gradient depends
+    neither on micro-batches nor on the number of processes.
+
+    Args:
+        load_policy: Loads the start policy; called once, after the processes have been set up.
+        objective: The loss.
+        optimizer: Optimizer and learning rate.
+        temperature: Sampling temperature of the rollouts: log-probabilities are of that distribution.
+        is_single_update: Whether a rollout batch makes exactly one optimizer step; then the
+            log-probabilities before it are those of the update's own forward pass.
+        share_prompts: Compute each prompt once for its completions.
+
+    Attributes:
+        step: Completed training steps, which is also the policy version.
+    """
+
+    def __init__(
+        self,
+        load_policy: Callable[[], nn.Module],
+        objective: PolicyObjective,
+        optimizer: OptimizerSettings,
+        *,
+        temperature: float = 1.0,
+        is_single_update: bool = True,
+        share_prompts: bool = True,
+    ) -> None:
+        super().__init__()
+        self.policy: nn.Module | None = None
+        self.step = 0
+        self._load_policy = load_policy
+        self._objective = objective
+        self._optimizer = optimizer
+        self._temperature = temperature
+        self._is_single_update = is_single_update
+        self._share_prompts = share_prompts
+        # In a tuple, so that it is neither trained, saved in checkpoints nor wrapped by a strategy.
+        self._reference: tuple[nn.Module, ...] = ()
+        self._metrics: dict[str, float] = {}
+        self._sums: dict[str, Tensor] = {}
+        self.seconds: dict[str, float] = {}
+
+    def configure_model(self) -> None:
+        """Loads the policy and, if the loss needs one, keeps a frozen copy as the reference."""
+        if self.policy is not None:
+            return
+        self.policy = self._load_policy()
+        if self._objective.needs_reference:
+            reference = copy.deepcopy(self.policy).requires_grad_(False).eval()
+            self._reference = (reference,)
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """The configured optimizer; with a scheduler if the learning rate warms up."""
+        parameters = [p for p in self.parameters() if p.requires_grad]
+        optimizer = self._optimizer.build(parameters)
+        steps = self._optimizer.warmup_steps
+        if steps == 0:
+            return optimizer
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: min(1.0, (i + 1) / steps))
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
+
+    def on_fit_start(self) -> None:
+        """Puts the reference beside the policy."""
+        for reference in self._reference:
+            reference.to(self.device)
+
+    def receive(self, batch: RolloutBatch) -> None:
+        """Notes the figures of a new rollout batch.
+
+        Raises:
+            RuntimeError: The rollouts were sampled from other weights than the current ones.
+        """
+        if batch.policy_version != self.step:
+            raise RuntimeError(
+                f"rollouts of policy version {batch.policy_version} reached the update of version "
+                f"{self.step}: on-policy training needs the weights handed over before sampling"
+            )
+        self._metrics.update(batch.metrics)
+        self.seconds.update(batch.seconds)
+
+    def prepare(self, micro_batch: MicroBatch) -> MicroBatch:
+        """Adds what is computed before the first update: old and reference log-probabilities."""
+        start = time.perf_counter()
+        moved = micro_batch.to(self.device)
+        with torch.no_grad():
+            for reference in self._reference:
+                logprobs, _ = self._forward(reference, moved)
+                moved = replace(moved, reference_logprobs=logprobs)
+            if not self._is_single_update:
+                logprobs, _ = self._forward(cast(nn.Module, self.policy), moved)
+                moved = replace(moved, old_logprobs=logprobs)
+        self._add_seconds("reference", start)
+        return moved
+
+    def training_step(self, batch: MicroBatch, batch_idx: int) -> Tensor:
+        """The loss of one micro-batch, scaled so that Lightning's averages leave its gradient exact."""
+        del batch_idx
+        start = time.perf_counter()
+        trainer = cast(L.Trainer, self.trainer)
+        policy = cast(nn.Module, self.policy)
+        if batch.advantages.numel() == 0:
+            loss = sum((p.sum() * 0.0 for p in policy.parameters()), torch.zeros(()))
+            self._add_seconds("forward", start)
+            return cast(Tensor, loss)
+        logprobs, entropy = self._forward(policy, batch)
+        loss, sums = self._objective(batch, logprobs, entropy)
+        for key, value in sums.items():
+            self._sums[key] = self._sums.get(key, torch.zeros_like(value)) + value.detach()
+        self._add_seconds("forward", start)
+        # Lightning divides by accumulate_grad_batches, and DDP averages over processes.
+        return loss / batch.step_tokens * trainer.accumulate_grad_batches * trainer.world_size
+
+    def _forward(self, model: nn.Module, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        if batch.advantages.numel() == 0:
+            empty = torch.zeros_like(batch.engine_logprobs)
+            return empty, empty
+        return completion_logprobs(
+            model, batch.tokens, temperature=self._temperature, share_prompts=self._share_prompts
+        )
+
+    def on_before_backward(self, loss: Tensor) -> None:
+        """Starts the clock of the backward pass."""
+        del loss
+        self._backward_start = time.perf_counter()
+
+    def on_after_backward(self) -> None:
+        """Stops the clock of the backward pass."""
+        self._add_seconds("backward", self._backward_start)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Any,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips by norm as the trainer says, and notes the norm before clipping."""
+        del optimizer, gradient_clip_algorithm
+        limit = float("inf") if gradient_clip_val is None else float(gradient_clip_val)
+        norm = nn.utils.clip_grad_norm_(self.parameters(), limit)
+        full = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # type: ignore[operator]
+        self._metrics["train/grad_norm"] = float(full)
+
+    def on_train_epoch_start(self) -> None:
+        """Starts the clock of a training step."""
+        self._step_start = time.perf_counter()
+        self.seconds.clear()
+        self._sums.clear()
+
+    def on_train_epoch_end(self) -> None:
+        """Counts the step and logs its figures."""
+        self.step += 1
+        metrics = {**self._metrics, **self._objective.metrics(self._reduced_sums())}
+        metrics["train/learning_rate"] = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
+        metrics.update(self._timings())
+        for key, value in metrics.items():
+            self.log(key, value, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
+        self._metrics.clear()
+
+    def _reduced_sums(self) -> dict[str, float]:
+        """The loss's sums over all processes."""
+        strategy = cast(L.Trainer, self.trainer).strategy
+        reduced = {k: strategy.reduce(v, reduce_op="sum") for k, v in self._sums.items()}
+        return {key: float(value) for key, value in reduced.items()}
+
+    def _timings(self) -> dict[str, float]:
+        total = time.perf_counter() - self._step_start
+        work = ("generate", "score", "reference", "forward", "backward")
+        busy = sum(self.seconds.get(stage, 0.0) for stage in work)
+        metrics = {f"time/{stage}": self.seconds.get(stage, 0.0) for stage in work}
+        metrics["time/step"] = total
+        metrics["time/overhead_fraction"] = (total - busy) / total
+        return metrics
+
+    def _add_seconds(self, stage: str, start: float) -> None:
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Stores the number of completed steps."""
+        checkpoint["vpo_step"] = self.step
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restores the number of completed steps."""
+        self.step = checkpoint["vpo_step"]

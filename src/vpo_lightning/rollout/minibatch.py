@@ -1,0 +1,115 @@
+"""A rollout batch cut into optimizer steps (mini-batches) and forward passes (micro-batches)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from vpo_lightning.errors import ConfigError
+from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch, RolloutGroup, token_batch
+from vpo_lightning.rollout.engine import Completion
+
+
+@dataclass(frozen=True)
+class UpdatePlan:
+    """How the policy is updated with one rollout batch.
+
+    Attributes:
+        epochs: PPO epochs: passes over the rollout batch.
+        minibatches: Optimizer steps in one epoch.
+        micro_batch_size: Rollouts in one forward pass, on each process. It bounds memory; the
+            gradient does not depend on it.
+        skip_groups_without_signal: Leave rollouts of groups with zero advantage out of the update.
+            Their policy gradient is zero anyway; what they lose is their pull to the reference.
+
+    Raises:
+        ConfigError: A number below 1.
+    """
+
+    epochs: int = 1
+    minibatches: int = 1
+    micro_batch_size: int = 64
+    skip_groups_without_signal: bool = True
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        for name in ("epochs", "minibatches", "micro_batch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"update.{name}={getattr(self, name)}: it must be at least 1")
+
+    @property
+    def is_single_update(self) -> bool:
+        """Whether each rollout batch makes exactly one optimizer step."""
+        return self.epochs == self.minibatches == 1
+
+    def accumulation(self, rollouts: int) -> int:
+        """Micro-batches of one optimizer step, for `rollouts` rollouts on each process."""
+        return -(-(rollouts // self.minibatches) // self.micro_batch_size)
+
+    def batches_per_step(self, rollouts: int) -> int:
+        """Micro-batches of a whole rollout batch."""
+        return self.epochs * self.minibatches * self.accumulation(rollouts)
+
+
+def micro_batches(
+    batch: RolloutBatch, plan: UpdatePlan, group_size: int, minibatch: int
+) -> list[MicroBatch]:
+    """The micro-batches of one optimizer step; always `plan.accumulation` of them.
+
+    Groups are laid out one after the other, short completions first, so that a prompt is computed
+    once and little is padded. `step_tokens` counts this process's completion tokens, also those of
+    groups that are left out: leaving them out does not change the gradient of the others.
+    """
+    groups = _groups_of(batch, plan, minibatch)
+    step_tokens = sum(len(c.ids) for group in groups for c in group.completions)
+    kept = [
+        group
+        for group in groups
+        if _has_signal(group) or not plan.skip_groups_without_signal
+    ]
+    kept.sort(key=lambda group: max(len(c.ids) for c in group.completions))
+    members = [(group, sample) for group in kept for sample in range(len(group.completions))]
+    count = plan.accumulation(group_size * len(batch.groups))
+    bounds = [round(i * len(members) / count) for i in range(count + 1)]
+    return [
+        _micro_batch(members[bounds[i] : bounds[i + 1]], step_tokens, batch.policy_version)
+        for i in range(count)
+    ]
+
+
+def _groups_of(batch: RolloutBatch, plan: UpdatePlan, minibatch: int) -> list[RolloutGroup]:
+    """A contiguous block of groups: with prompts dealt out in turn, the same for any world size."""
+    size = len(batch.groups) // plan.minibatches
+    return batch.groups[minibatch * size : (minibatch + 1) * size]
+
+
+def _has_signal(group: RolloutGroup) -> bool:
+    return bool((group.advantages != 0).any())
+
+
+def _micro_batch(
+    members: Sequence[tuple[RolloutGroup, int]], step_tokens: int, policy_version: int
+) -> MicroBatch:
+    parts: list[tuple[list[int], list[Completion]]] = []
+    last: RolloutGroup | None = None
+    for group, sample in members:
+        if group is not last:
+            parts.append((group.prompt_ids, []))
+            last = group
+        parts[-1][1].append(group.completions[sample])
+    tokens = token_batch(parts)
+    logprobs = torch.zeros(tokens.completion_ids.shape)
+    for i, completion in enumerate(c for _, completions in parts for c in completions):
+        logprobs[i, : len(completion.ids)] = torch.tensor(completion.logprobs)
+    return MicroBatch(
+        tokens=tokens,
+        advantages=torch.tensor(
+            [float(group.advantages[sample]) for group, sample in members], dtype=torch.float64
+        ),
+        has_signal=torch.tensor([_has_signal(group) for group, _ in members], dtype=torch.bool),
+        engine_logprobs=logprobs,
+        step_tokens=step_tokens,
+        policy_version=policy_version,
+    )
