@@ -76,6 +76,8 @@ class VPOModule(L.LightningModule):
         self._reference: tuple[nn.Module, ...] = ()
         self._metrics: dict[str, float] = {}
         self._sums: dict[str, Tensor] = {}
+        self._generated_tokens = 0
+        self._step_start = self._backward_start = 0.0
         self.seconds: dict[str, float] = {}
 
     def configure_model(self) -> None:
@@ -117,6 +119,7 @@ class VPOModule(L.LightningModule):
                 f"{self.step}: on-policy training needs the weights handed over before sampling"
             )
         self._metrics.update(batch.metrics)
+        self._generated_tokens = sum(len(c.ids) for g in batch.groups for c in g.completions)
         self.seconds.update(batch.seconds)
 
     def prepare(self, micro_batch: MicroBatch) -> MicroBatch:
@@ -190,12 +193,15 @@ class VPOModule(L.LightningModule):
     def on_train_epoch_end(self) -> None:
         """Counts the step and logs its figures."""
         self.step += 1
-        metrics = {**self._metrics, **self._objective.metrics(self._reduced_sums())}
+        metrics = {**self.step_figures(), **self._objective.metrics(self._reduced_sums())}
         metrics["train/learning_rate"] = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
-        metrics.update(self._timings())
         for key, value in metrics.items():
             self.log(key, value, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
         self._metrics.clear()
+
+    def step_figures(self) -> dict[str, float]:
+        """The figures of the step so far on this process: rollouts, gradient norm, timings."""
+        return {**self._metrics, **self._timings()}
 
     def _reduced_sums(self) -> dict[str, float]:
         """The loss's sums over all processes."""
@@ -210,6 +216,7 @@ class VPOModule(L.LightningModule):
         metrics = {f"time/{stage}": self.seconds.get(stage, 0.0) for stage in work}
         metrics["time/step"] = total
         metrics["time/overhead_fraction"] = (total - busy) / total
+        metrics["time/tokens_per_second"] = self._generated_tokens / total
         return metrics
 
     def _add_seconds(self, stage: str, start: float) -> None:

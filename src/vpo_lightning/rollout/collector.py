@@ -21,7 +21,7 @@ from vpo_lightning.rollout.engine import (
 )
 from vpo_lightning.rollout.metrics import rollout_metrics
 from vpo_lightning.scoring import RewardVector, ScoredCompletion, score_answers
-from vpo_lightning.task import PromptRow, Task
+from vpo_lightning.task import Objective, PromptRow, Task
 
 Encoder = Callable[[list[dict[str, str]]], list[int]]
 
@@ -32,14 +32,16 @@ class Method:
 
     Attributes:
         prompt: How a rollout is asked for and read.
-        weights: Draws weights for the objectives: ``(objectives, seeds, step) -> (B, N, K)``.
+        weights: Draws weights over each prompt's own objectives:
+            ``(num_objectives (B,), seeds (B,), step=) -> (B, N, K)``; None takes the fixed weights
+            of the reward vector (N = 1).
         set_reward: ``(rewards (B, G, M, K), weights (B, N, K), answer_mask=(B, G, M)) -> (B, G)``.
         advantage: ``(scores (B, G), rewards=, weights=, lengths=, objective_mask=) -> (B, G)``.
         reward_vector: Which objectives, and their scaling.
     """
 
     prompt: PromptStyle
-    weights: Callable[..., Tensor]
+    weights: Callable[..., Tensor] | None
     set_reward: Callable[..., Tensor]
     advantage: Callable[..., Tensor]
     reward_vector: RewardVector
@@ -72,8 +74,7 @@ class RolloutCollector:
         clock = _Clock()
         method = self.method
         objectives = [method.reward_vector.select(row.objectives) for row in rows]
-        seeds = [derive_seed(self.seed, "weights", step, row.id) for row in rows]
-        weights = method.weights(objectives, seeds, step)
+        weights = self._draw_weights(rows, objectives, step)
         shown = [weights[i].mean(0)[: len(o)].tolist() for i, o in enumerate(objectives)]
         requests = [
             self._request(row, shown[i] if method.prompt.shows_weights else None, step)
@@ -115,6 +116,15 @@ class RolloutCollector:
         clock.lap("prompt")
         return batch
 
+    def _draw_weights(
+        self, rows: Sequence[PromptRow], objectives: Sequence[Sequence[Objective]], step: int
+    ) -> Float[Tensor, "B N K"]:
+        if self.method.weights is None:
+            return fixed_weights(objectives)
+        seeds = [derive_seed(self.seed, "weights", step, row.id) for row in rows]
+        counts = torch.tensor([len(kept) for kept in objectives])
+        return self.method.weights(counts, torch.tensor(seeds), step=step)
+
     def _request(
         self, row: PromptRow, weights: list[float] | None, step: int
     ) -> GenerationRequest:
@@ -150,6 +160,15 @@ class RolloutCollector:
             for g, matrix in enumerate(group):
                 rewards[b, g, : len(matrix), : widths[b]] = torch.tensor(matrix, dtype=torch.float64)
         return rewards, mask
+
+
+def fixed_weights(objectives: Sequence[Sequence[Objective]]) -> Float[Tensor, "B 1 K"]:
+    """The objectives' own weights, summing to 1, as a single draw; zero beyond a prompt's own."""
+    weights = torch.zeros(len(objectives), 1, max(len(kept) for kept in objectives)).double()
+    for b, kept in enumerate(objectives):
+        values = torch.tensor([objective.weight for objective in kept], dtype=torch.float64)
+        weights[b, 0, : len(kept)] = values / values.sum()
+    return weights
 
 
 class _Clock:

@@ -1,0 +1,60 @@
+"""The answers sampled for one prompt, and their place on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SCHEMA = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("objectives", pa.list_(pa.string())),
+        ("importance", pa.list_(pa.float64())),
+        ("rewards", pa.list_(pa.list_(pa.list_(pa.float64())))),
+        ("texts", pa.list_(pa.list_(pa.string()))),
+        ("tokens", pa.list_(pa.int32())),
+        ("is_truncated", pa.list_(pa.bool_())),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class PromptPool:
+    """C chains of m answers to one prompt.
+
+    Attributes:
+        prompt_id: The prompt.
+        objectives: Names of its K objectives.
+        importance: Weight of each objective in the task's scalar reward.
+        rewards: Reward vectors (C, m, K), every slot as written.
+        texts: Answer texts (C, m), None where a slot is missing.
+        tokens: Completion tokens of each chain.
+        is_truncated: Whether each chain hit the token limit.
+    """
+
+    prompt_id: str
+    objectives: list[str]
+    importance: list[float]
+    rewards: list[list[list[float]]]
+    texts: list[list[str | None]]
+    tokens: list[int]
+    is_truncated: list[bool]
+
+
+def write_pools(pools: Sequence[PromptPool], path: Path) -> None:
+    """Writes pools as one parquet file, one record a prompt, all or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    table = pa.Table.from_pylist([asdict(pool) for pool in pools], schema=SCHEMA)
+    pq.write_table(table, temporary, compression="zstd")
+    os.replace(temporary, path)
+
+
+def read_pools(path: Path) -> list[PromptPool]:
+    """The pools of a file."""
+    return [PromptPool(**record) for record in pq.read_table(path).to_pylist()]
