@@ -27,7 +27,7 @@ TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 DISK_FULL = (
     "the disk is full: free 3 GB (10 GB with a GPU) for .venv and temporary files, run again"
 )
-# What pip prints when it could not ask, and when what it asked has no answer.
+# What pip prints when it could not ask an index.
 NO_NETWORK = (
     "NewConnectionError",
     "NameResolutionError",
@@ -35,7 +35,6 @@ NO_NETWORK = (
     "ReadTimeout",
     "ProxyError",
 )
-NOT_OFFERED = ("No matching distribution found", "ResolutionImpossible")
 
 
 class SetupError(Exception):
@@ -79,10 +78,10 @@ def prepare(purpose: str) -> None:
     say(f"found {found}: taking the {device.upper()} build of torch")
     LOG.write_text("")
     ensure_pip()
-    constraints = ["--constraint", str(ROOT / "requirements" / f"{device}.txt")]
-    install_torch(device, constraints)
+    requirements = ROOT / "requirements" / f"{device}.txt"
+    install_torch(device, requirements)
     say(f"installing vpo-lightning{EXTRAS[purpose]}; minutes the first time")
-    pip("install", *constraints, "--editable", f"{ROOT}{EXTRAS[purpose]}")
+    pip("install", "--constraint", str(requirements), "--editable", f"{ROOT}{EXTRAS[purpose]}")
     stamp.write_text(wanted)
     say("ready")
 
@@ -116,11 +115,11 @@ def ensure_venv() -> None:
         return
     say(f"creating .venv with {sys.executable}")
     try:
-        import venv
+        from venv import EnvBuilder
     except ImportError:  # some distributions package parts of the standard library separately
         create_bare_venv()
     else:
-        venv.EnvBuilder(symlinks=True, clear=VENV.exists()).create(VENV)
+        EnvBuilder(symlinks=True, clear=VENV.exists()).create(VENV)
 
 
 def create_bare_venv() -> None:
@@ -163,27 +162,26 @@ def ensure_pip() -> None:
         raise explained(lines)
 
 
-def install_torch(device: str, constraints: Sequence[str]) -> None:
+def install_torch(device: str, requirements: Path) -> None:
     """Installs torch alone; its CPU build from pip's own sources, else from the index of PyTorch.
 
     Raises:
         SetupError: Neither has the build for this Python and machine.
     """
-    request = ("install", "--no-deps", *constraints, "torch")
+    request = ("install", "--no-deps", "--requirement", str(requirements))
     try:
         pip(*request)
-    except NotOfferedError as error:
+    except NotOfferedError:
         if device == "gpu":
             raise
         say(f"pip's own sources offer no CPU build of torch; asking {TORCH_CPU_INDEX}")
         try:
             pip(*request, "--index-url", TORCH_CPU_INDEX)
-        except SetupError as second:
+        except SetupError as error:
             raise SetupError(
-                f"no CPU build of torch: pip's sources offer none ({error}), and {TORCH_CPU_INDEX} "
-                f"gave none ({second}); reach that index or name a folder with the wheel in "
-                "PIP_FIND_LINKS"
-            ) from second
+                f"no CPU build of torch from pip's own sources nor {TORCH_CPU_INDEX}: {error}; "
+                "or name a folder that holds the wheel in PIP_FIND_LINKS"
+            ) from error
 
 
 def pip(*arguments: str) -> None:
@@ -203,14 +201,11 @@ def explained(lines: Sequence[str]) -> SetupError:
     if "No space left on device" in text:
         return SetupError(DISK_FULL)
     if any(word in text for word in NO_NETWORK):
-        return SetupError(
-            f"pip reached no package index: check the network and `pip config list` ({LOG})"
-        )
-    errors = [line.strip() for line in lines if line.startswith("ERROR:")]
-    kind = NotOfferedError if any(word in text for word in NOT_OFFERED) else SetupError
-    return kind(
-        f"pip said {errors[0]!r}; all of it is in {LOG}" if errors else f"pip failed: see {LOG}"
-    )
+        return SetupError(f"pip reached no package index: check the network, then {LOG}")
+    errors = [line.strip() for line in lines if line.strip().startswith("ERROR:")]
+    reason = errors[-1] if errors else "pip failed"
+    kind = NotOfferedError if "No matching distribution found" in text else SetupError
+    return kind(f"{reason.removeprefix('ERROR: ')} (all that pip said is in {LOG})")
 
 
 def logged(command: Sequence[str | Path]) -> tuple[list[str], int]:
@@ -229,7 +224,9 @@ def logged(command: Sequence[str | Path]) -> tuple[list[str], int]:
             lines.append(line)
             log.write(line)
             step = line.strip()
-            if step.startswith("Installing") or (step.startswith("Downloading") and " MB)" in step):
+            if step.startswith("Installing collected") or (
+                step.startswith("Downloading") and " MB)" in step
+            ):
                 print(f"  {step}"[:100], flush=True)
     return lines, process.returncode
 

@@ -8,6 +8,6 @@ for python in python3 python3.13 python3.12 python3.11 python; do
     exec "$python" "$(dirname "$0")/bootstrap.py" "$@"
   fi
 done
-echo "setup: Python 3.11 or newer is needed on the PATH;" \
-  "python3 is $(python3 --version 2>&1 | tail -n 1)" >&2
+found=$(python3 --version 2>&1) || found="not found"
+echo "setup: Python 3.11 or newer is needed on the PATH; python3: $found" >&2
 exit 1
