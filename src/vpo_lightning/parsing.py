@@ -47,6 +47,14 @@ class AnswerFormat(ABC):
     def stop_multiple(self, m: int) -> StopRule | None:
         """Where a chain of m answers ends, beside the end-of-sequence token."""
 
+    def render_single(self, answer: str) -> str:
+        """A completion that holds one answer, as a model should write it."""
+        return answer
+
+    @abstractmethod
+    def render_multiple(self, answers: Sequence[str]) -> str:
+        """A completion that holds these answers, as a model should write it."""
+
     def ask_goal(self, names: Sequence[str], weights: Sequence[float]) -> str:
         """The words of a goal-conditioned prompt that state the importance of each objective."""
         shares = ", ".join(f"{n} {100 * w:.0f}%" for n, w in zip(names, weights, strict=True))
@@ -99,6 +107,10 @@ class NumberedTags(AnswerFormat):
     def stop_multiple(self, m: int) -> StopRule | None:
         return StopRule(f"</{self.tag}_{m}>")
 
+    def render_multiple(self, answers: Sequence[str]) -> str:
+        tags = enumerate(answers, 1)
+        return "\n".join(f"<{self.tag}_{i}>{answer}</{self.tag}_{i}>" for i, answer in tags)
+
 
 @dataclass(frozen=True)
 class SeparatedAnswers(AnswerFormat):
@@ -136,6 +148,9 @@ class SeparatedAnswers(AnswerFormat):
 
     def stop_multiple(self, m: int) -> StopRule | None:
         return StopRule(self.separator, m)
+
+    def render_multiple(self, answers: Sequence[str]) -> str:
+        return f" {self.separator} ".join(answers)
 
     def ask_goal(self, names: Sequence[str], weights: Sequence[float]) -> str:
         del names

@@ -53,6 +53,11 @@ class PromptStyle(ABC):
         """The answers of a completion by slot: `num_answers` entries, None where one is missing."""
         return [task.answer_format.parse_single(text)]
 
+    def render(self, task: Task, answers: Sequence[str]) -> str:
+        """The completion that holds `num_answers` answers, as a model should write it."""
+        (answer,) = answers
+        return task.answer_format.render_single(answer)
+
     def stop_rule(self, task: Task) -> StopRule | None:
         """Where a completion ends, beside the end-of-sequence token."""
         return task.answer_format.stop_single()
@@ -93,6 +98,9 @@ class MultiAnswer(PromptStyle):
 
     def parse(self, task: Task, text: str) -> list[str | None]:
         return task.answer_format.parse_multiple(text, self.m)
+
+    def render(self, task: Task, answers: Sequence[str]) -> str:
+        return task.answer_format.render_multiple(answers)
 
     def stop_rule(self, task: Task) -> StopRule | None:
         return task.answer_format.stop_multiple(self.m)

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpo_lightning.core.losses import kl_estimate
+from vpo_lightning.core.losses import KlEstimator, kl_estimate
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.batch import MicroBatch
 
-Surrogate = Callable[[Tensor, Tensor, Tensor], Tensor]
+Surrogate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class PolicyObjective:
     """Token-mean policy loss with a KL penalty to the reference policy.
 
     Attributes:
-        surrogate: ``(logprobs (R, T), old_logprobs (R, T), advantages (R, T)) -> losses (R, T)``.
+        surrogate: ``(logprobs (R, T), old_logprobs (R, T), advantages (R, 1), mask (R, T))`` to the
+            loss of each token (R, T).
         kl_coefficient: Weight of the KL term in the loss; 0 keeps no reference policy.
         kl_estimator: "k1", "k2" or "k3".
 
@@ -31,7 +32,7 @@ class PolicyObjective:
 
     surrogate: Surrogate
     kl_coefficient: float = 1e-3
-    kl_estimator: str = "k3"
+    kl_estimator: KlEstimator = "k3"
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -57,16 +58,15 @@ class PolicyObjective:
         """
         mask = batch.tokens.completion_mask()
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
-        advantages = batch.advantages.to(logprobs.dtype)[:, None].expand_as(logprobs)
-        losses = self.surrogate(logprobs, old, advantages)
-        total = torch.where(mask, losses, 0.0).sum()
+        advantages = batch.advantages.to(logprobs.dtype)[:, None]
+        total = self.surrogate(logprobs, old, advantages, mask).sum()
         sums = {"tokens": mask.sum(), "loss": total, "entropy": torch.where(mask, entropy, 0.0).sum()}
         mismatch = torch.where(mask, (old - batch.engine_logprobs).abs(), 0.0)
         sums["mismatch"] = mismatch.sum()
         sums["ratio_moved"] = torch.where(mask, (logprobs - old).abs().exp() - 1, 0.0).sum()
         if batch.reference_logprobs is not None:
-            kl = kl_estimate(logprobs, batch.reference_logprobs, self.kl_estimator)
-            kl_sum = torch.where(mask, kl, 0.0).sum()
+            kl = kl_estimate(logprobs, batch.reference_logprobs, mask, self.kl_estimator)
+            kl_sum = kl.sum()
             total = total + self.kl_coefficient * kl_sum
             sums["kl"] = kl_sum
         return total, sums

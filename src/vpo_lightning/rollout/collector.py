@@ -54,23 +54,25 @@ class RolloutCollector:
     Attributes:
         task: Declares prompts and scores answers.
         method: The four slots.
-        engine: Samples completions.
         encode: Chat messages to token ids.
         sampling: How tokens are drawn.
         group_size: G, rollouts for each prompt.
         seed: The run's seed; every draw is derived from (seed, step, prompt id).
+        engine: Samples completions; set before the first call of `collect`.
     """
 
     task: Task
     method: Method
-    engine: RolloutEngine
     encode: Encoder
     sampling: SamplingSettings
     group_size: int
     seed: int
+    engine: RolloutEngine | None = None
 
     def collect(self, rows: Sequence[PromptRow], step: int) -> RolloutBatch:
         """The credited rollouts of `rows` (B prompts) at training step `step`."""
+        if self.engine is None:
+            raise RuntimeError("the collector has no engine yet; set `engine` before collecting")
         clock = _Clock()
         method = self.method
         objectives = [method.reward_vector.select(row.objectives) for row in rows]
@@ -115,6 +117,13 @@ class RolloutCollector:
         batch.metrics = rollout_metrics(groups, rewards)
         clock.lap("prompt")
         return batch
+
+    def encode_row(self, row: PromptRow) -> list[int]:
+        """The token ids of a row's prompt; a style that shows weights is given equal ones."""
+        kept = self.method.reward_vector.select(row.objectives)
+        prompt = self.method.prompt
+        weights = [1 / len(kept)] * len(kept) if prompt.shows_weights else None
+        return self.encode(prompt.messages(self.task, row, weights))
 
     def _draw_weights(
         self, rows: Sequence[PromptRow], objectives: Sequence[Sequence[Objective]], step: int

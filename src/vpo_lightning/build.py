@@ -1,0 +1,288 @@
+"""From a resolved config to objects: every `instantiate` of a run, and every rule across fields."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from vpo_lightning.errors import ConfigError
+from vpo_lightning.prompting import PromptStyle
+from vpo_lightning.scoring import RewardVector
+from vpo_lightning.task import PromptRow, Task
+
+if TYPE_CHECKING:
+    from vpo_lightning.evaluation.pool_metrics import PoolMetrics
+    from vpo_lightning.lightning.datamodule import RolloutDataModule
+    from vpo_lightning.lightning.module import VPOModule
+    from vpo_lightning.rollout.collector import RolloutCollector
+    from vpo_lightning.rollout.engine import RolloutEngine
+
+
+def check(cfg: DictConfig) -> None:
+    """Refuses a config that cannot work, within two seconds and without importing torch.
+
+    Raises:
+        ConfigError: Names the key to change.
+    """
+    for key, least in _LEAST.items():
+        value = OmegaConf.select(cfg, key)
+        if value is not None and (not isinstance(value, int | float) or value < least):
+            raise ConfigError(f"{key}={value}: it must be at least {least}")
+    for key in _POSITIVE:
+        value = OmegaConf.select(cfg, key)
+        values = value if OmegaConf.is_list(value) else [value]
+        if value is not None and not all(isinstance(v, int | float) and v > 0 for v in values):
+            raise ConfigError(f"{key}={value}: it must be positive")
+    for key, choices in _CHOICES.items():
+        value = OmegaConf.select(cfg, key)
+        if value is not None and value not in choices:
+            raise ConfigError(f"{key}={value}: it must be one of {', '.join(choices)}")
+    if cfg.evaluation.num_answers % cfg.m and "m" in cfg.ablation.prompt:
+        raise ConfigError(
+            f"evaluation.num_answers={cfg.evaluation.num_answers} is not a whole number of chains "
+            f"of m={cfg.m} answers; set it to a multiple of m"
+        )
+    processes = cfg.strategy.devices * cfg.strategy.num_nodes * cfg.update.minibatches
+    if prompts_per_step(cfg) % processes:
+        raise ConfigError(
+            f"rollout.prompts_per_step={cfg.rollout.prompts_per_step}: {prompts_per_step(cfg)} "
+            f"prompts cannot be shared equally by {processes} (strategy.devices x num_nodes x "
+            f"update.minibatches)"
+        )
+    task = build_task(cfg)
+    task.check()
+    build_prompt(cfg)
+    first = task.rows("train")[0]
+    build_reward_vector(cfg).select(first.objectives)
+    instantiate(cfg.model).check()
+
+
+_LEAST: dict[str, float] = {
+    "m": 1,
+    "ablation.prompt.m": 1,
+    "rollout.prompts_per_step": 1,
+    "rollout.group_size": 1,
+    "rollout.max_prompt_tokens": 1,
+    "rollout.sampling.max_tokens": 1,
+    "rollout.sampling.temperature": 0,
+    "update.epochs": 1,
+    "update.minibatches": 1,
+    "update.micro_batch_size": 1,
+    "trainer.max_steps": 0,
+    "trainer.validate_every": 0,
+    "trainer.validation_prompts": 0,
+    "trainer.checkpoint_every": 1,
+    "evaluation.num_prompts": 0,
+    "evaluation.num_answers": 1,
+    "strategy.devices": 1,
+    "strategy.num_nodes": 1,
+    "ablation.weights.num_draws": 1,
+    "loss.kl_coefficient": 0,
+}
+_POSITIVE = (
+    "ablation.weights.alpha",
+    "trainer.clip_grad_norm",
+    "optimizer.build.lr",
+    "evaluation.temperatures",
+)
+_CHOICES = {
+    "rollout.overlong_prompts": ("drop", "error"),
+    "evaluation.checkpoint": ("last", "best"),
+}
+
+
+def build_task(cfg: DictConfig) -> Task:
+    """The task."""
+    return instantiate(cfg.task)
+
+
+def build_prompt(cfg: DictConfig) -> PromptStyle:
+    """The method's prompt style."""
+    return instantiate(cfg.ablation.prompt)
+
+
+def build_reward_vector(cfg: DictConfig) -> RewardVector:
+    """The reward vector that the method sees."""
+    plain = OmegaConf.to_container(cfg.reward_vector, resolve=True)
+    return instantiate(plain)
+
+
+def prompts_per_step(cfg: DictConfig) -> int:
+    """B over all processes: a single-answer method takes m times as many under preset=matched."""
+    is_single = "m" not in cfg.ablation.prompt
+    factor = cfg.m if cfg.preset.match_rollout_tokens and is_single else 1
+    return cfg.rollout.prompts_per_step * factor
+
+
+def cache_folder(cfg: DictConfig) -> Path:
+    """Where warm-ups are cached."""
+    if cfg.cache_dir is None:
+        return Path.home() / ".cache" / "vpo-lightning"
+    return Path(cfg.cache_dir).expanduser()
+
+
+def start_policy(cfg: DictConfig) -> str:
+    """The model folder (or Hub id) training starts from; trains the warm-up if it is not cached."""
+    from vpo_lightning.policy.warmup import cached_warmup
+
+    task, source = build_task(cfg), instantiate(cfg.model)
+
+    def build() -> Any:
+        if hasattr(source, "load"):
+            return source.load()
+        return source.build(task.vocabulary(), seed=settings.seed)
+
+    if not cfg.warmup:
+        if not hasattr(source, "load"):
+            raise ConfigError(
+                "warmup=none: a model built from scratch knows nothing; choose a warmup, or a "
+                "pretrained model"
+            )
+        return source.path
+    settings = instantiate(cfg.warmup)
+    key = {
+        "task": OmegaConf.to_container(cfg.task, resolve=True),
+        "model": source.key(),
+        "warmup": settings.key(),
+    }
+    folder = cached_warmup(cache_folder(cfg) / "warmup", key, build, task, settings)
+    return str(folder)
+
+
+def load_start_policy(cfg: DictConfig, folder: str) -> Any:
+    """The policy in training mode's dtype, from a model folder."""
+    from vpo_lightning.policy.loading import load_model
+
+    model = load_model(folder, cfg.model.dtype, cfg.model.attention)
+    if cfg.model.get("gradient_checkpointing"):
+        model.gradient_checkpointing_enable()
+    return model
+
+
+def build_encoder(cfg: DictConfig, folder: str) -> Callable[[list[dict[str, str]]], list[int]]:
+    """Chat messages to token ids."""
+    from vpo_lightning.policy.loading import encode_messages, load_tokenizer
+
+    tokenizer = load_tokenizer(folder)
+    kwargs = cfg.model.get("chat_template_kwargs") or {}
+    return lambda messages: encode_messages(tokenizer, messages, kwargs)
+
+
+def build_engine(cfg: DictConfig, folder: str, device: str) -> RolloutEngine:
+    """The rollout engine with the start policy's weights."""
+    return instantiate(cfg.engine)(folder, dtype=cfg.model.dtype, device=device)
+
+
+def build_collector(
+    cfg: DictConfig, task: Task, encode: Callable[[list[dict[str, str]]], list[int]]
+) -> RolloutCollector:
+    """The collector; its engine is set once training has set up its processes."""
+    from vpo_lightning.rollout.collector import Method, RolloutCollector
+
+    slots = instantiate(cfg.ablation)
+    method = Method(
+        prompt=slots.prompt,
+        weights=slots.weights,
+        set_reward=slots.set_reward,
+        advantage=slots.advantage,
+        reward_vector=build_reward_vector(cfg),
+    )
+    return RolloutCollector(
+        task=task,
+        method=method,
+        encode=encode,
+        sampling=instantiate(cfg.rollout.sampling),
+        group_size=cfg.rollout.group_size,
+        seed=cfg.seed,
+    )
+
+
+def build_data(
+    cfg: DictConfig, task: Task, collector: RolloutCollector
+) -> RolloutDataModule:
+    """The data module over the task's train split, with validation prompts of its test split."""
+    from vpo_lightning.lightning.datamodule import RolloutDataModule
+    from vpo_lightning.rollout.prompts import PromptStream
+
+    def num_tokens(row: PromptRow) -> int:
+        return len(collector.encode_row(row))
+
+    prompts = PromptStream(
+        task.rows("train"),
+        cfg.seed,
+        num_tokens,
+        cfg.rollout.max_prompt_tokens,
+        cfg.rollout.overlong_prompts,
+    )
+    test = task.rows("test")
+    count = min(cfg.trainer.validation_prompts, len(test)) if cfg.trainer.validate_every else 0
+    validation = [test[i] for i in range(len(test) - count, len(test))]
+    return RolloutDataModule(
+        collector, prompts, validation, prompts_per_step(cfg), instantiate(cfg.update)
+    )
+
+
+def build_module(cfg: DictConfig, folder: str) -> VPOModule:
+    """The Lightning module around the start policy."""
+    from vpo_lightning.lightning.module import OptimizerSettings, VPOModule
+
+    plan = instantiate(cfg.update)
+    return VPOModule(
+        functools.partial(load_start_policy, cfg, folder),
+        instantiate(cfg.loss),
+        OptimizerSettings(instantiate(cfg.optimizer.build), cfg.optimizer.warmup_steps),
+        temperature=cfg.rollout.sampling.temperature,
+        is_single_update=plan.is_single_update,
+        share_prompts=not cfg.model.get("gradient_checkpointing", False),
+    )
+
+
+def build_pool_metrics(cfg: DictConfig) -> PoolMetrics:
+    """Which figures are computed from evaluation pools."""
+    plain = OmegaConf.to_container(cfg.evaluation.metrics, resolve=True)
+    return instantiate(plain)
+
+
+def build_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
+    """The run folder's own metric files, and what the config adds."""
+    from vpo_lightning.lightning.loggers import FileLogger
+
+    loggers: list[Any] = [FileLogger(folder)]
+    for name, settings in (cfg.logger or {}).items():
+        if name == "wandb":
+            loggers.append(_wandb_logger(settings, cfg, folder))
+        else:
+            loggers.append(instantiate(settings))
+    return loggers
+
+
+def _wandb_logger(settings: DictConfig, cfg: DictConfig, folder: Path) -> Any:
+    """One W&B run for the run folder (also when it is resumed), one group for a sweep."""
+    try:
+        import wandb  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "logger=wandb needs the package wandb: pip install 'vpo-lightning[wandb]'"
+        ) from error
+    logger = instantiate(
+        settings,
+        name=folder.name,
+        id=run_id(folder),
+        resume="allow",
+        group=settings.group or folder.parent.name,
+        save_dir=str(folder),
+    )
+    logger.log_hyperparams(OmegaConf.to_container(cfg, resolve=True))
+    return logger
+
+
+def run_id(folder: Path) -> str:
+    """A short stable name for a run folder."""
+    import hashlib
+
+    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
