@@ -103,5 +103,5 @@ def _finalise_(
 
 
 def _unsigned_shift_(values: Tensor, shift: int) -> Tensor:
-    """Shift right in place filling with zeros (torch's shift of signed integers copies the sign)."""
+    """Shift right in place, filling with zeros (torch's shift copies the sign)."""
     return values.bitwise_right_shift_(shift).bitwise_and_((1 << (64 - shift)) - 1)

@@ -22,9 +22,9 @@ def dirichlet_from_uniform(
 ) -> Float64[Tensor, "*groups N K"]:
     """Return N Dirichlet(alpha) points per group, one uniform number per coordinate.
 
-    ``w_k = x_k / sum_j x_j`` with ``x_k`` the Gamma(alpha_k) quantile of ``u_k``; for alpha = 1 this
-    is ``x_k = -log u_k`` (normalised exponentials). Works on logarithms for alpha != 1, so that a
-    small alpha gives a vertex of the simplex and not 0 / 0.
+    ``w_k = x_k / sum_j x_j`` with ``x_k`` the Gamma(alpha_k) quantile of ``u_k``; for alpha = 1
+    this is ``x_k = -log u_k`` (normalised exponentials). Works on logarithms for alpha != 1, so
+    that a small alpha gives a vertex of the simplex and not 0 / 0.
 
     The K coordinates are added one after the other, so that a group's weights are bit for bit the
     same whether or not absent objectives of a longer group stand behind its own.
@@ -39,7 +39,8 @@ def dirichlet_from_uniform(
     """
     if not bool((torch.isfinite(alpha) & (alpha > 0)).all()):
         raise ValueError(
-            f"Dirichlet needs a positive finite alpha, got {alpha.tolist()}; set `weights.alpha`"
+            f"Dirichlet needs a positive finite alpha, got {[float(value) for value in alpha]}; "
+            "set `weights.alpha`"
         )
     if bool((alpha == 1).all()):
         # log1p of a number near 0 would be better conditioned, but u and 1 - u are alike here.
@@ -55,8 +56,8 @@ def dirichlet_from_uniform(
 
 
 def log_gamma_quantile(
-    probability: Float64[Tensor, "..."], alpha: Float64[Tensor, "..."]
-) -> Float64[Tensor, "..."]:
+    probability: Float64[Tensor, "*shape"], alpha: Float64[Tensor, "*#shape"]
+) -> Float64[Tensor, "*shape"]:
     """Return ``log x`` with ``P(alpha, x) = probability`` (the Gamma(alpha, 1) quantile).
 
     Newton's method on ``log P(alpha, e^y) - log p``. The function is increasing and concave in y
@@ -67,11 +68,11 @@ def log_gamma_quantile(
 
     Args:
         probability: Numbers in (0, 1).
-        alpha: Positive shapes, broadcast against ``probability``.
+        alpha: Positive shapes, broadcast to ``probability``.
     """
-    probability, alpha = torch.broadcast_tensors(probability, alpha)
     shape = probability.shape
-    target, alpha = torch.log(probability).reshape(-1), alpha.reshape(-1)
+    target = torch.log(probability).reshape(-1)
+    alpha = alpha.expand(shape).reshape(-1)
     result = (target + torch.lgamma(alpha + 1)) / alpha
     # Below, P = x^alpha / Gamma(alpha + 1) holds to the last bit (relative error about x).
     active = torch.nonzero(result > -37.0).squeeze(-1)
@@ -80,7 +81,7 @@ def log_gamma_quantile(
             break
         y, a = result[active], alpha[active]
         x = torch.exp(y)
-        lower = torch.special.gammainc(a, x)
+        lower = torch.igamma(a, x)
         slope = torch.exp(a * y - x - torch.lgamma(a)) / lower
         step = ((target[active] - torch.log(lower)) / slope).clamp_min(0.0)
         moves = step > _TOLERANCE

@@ -24,7 +24,7 @@ def require_finite(
     if bool(finite.all()):
         return
     leading = values.shape[: values.dim() - len(trailing)]
-    index = torch.nonzero(~finite)[0].tolist()
+    index = [int(position) for position in torch.nonzero(~finite)[0]]
     group = 0
     for size, position in zip(leading, index[: len(leading)], strict=True):
         group = group * size + position

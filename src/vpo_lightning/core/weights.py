@@ -4,8 +4,8 @@ Every sampler is called as ``sampler(num_objectives, source, *, step=0)`` and is
 slot with ``_partial_: true``. ``source`` is either a ``torch.Generator``, giving weights (N, K), or
 a tensor of seeds, one per prompt group, giving one (N, K) matrix per seed in one vectorised call,
 bit for bit what each seed gives alone (so draws do not depend on which prompts share a batch).
-``num_objectives`` may differ between groups (a tensor shaped like the seeds): weights are drawn over
-a group's own objectives and the columns behind them are exactly 0.
+``num_objectives`` may differ between groups (a tensor shaped like the seeds): weights are drawn
+over a group's own objectives and the columns behind them are exactly 0.
 """
 
 from collections.abc import Sequence
@@ -52,12 +52,12 @@ def fixed(
     vector = torch.tensor([float(weight) for weight in weights], dtype=torch.float64)
     if not bool((counts == len(vector)).all()):
         raise ValueError(
-            f"{len(vector)} fixed weights were given for {counts.unique().tolist()} objectives; "
+            f"{len(vector)} fixed weights were given for {_range(counts)} objectives; "
             "set `weights.weights` to one number per objective, or to null for their mean"
         )
     if not bool((torch.isfinite(vector) & (vector >= 0)).all()) or float(vector.sum()) <= 0:
         raise ValueError(
-            f"fixed weights must be finite, not negative and not all 0, got {vector.tolist()}; "
+            f"fixed weights must be finite, not negative and not all 0, got {list(weights)}; "
             "set `weights.weights`"
         )
     vector = vector / vector.sum() if normalize else vector
@@ -123,9 +123,9 @@ def sobol(
     width = int(counts.max()) if counts.numel() else 0
     uniforms = torch.full((seeds.numel(), width, num_draws), 0.5, dtype=torch.float64)
     for row, (seed, count) in enumerate(
-        zip(seeds.reshape(-1).tolist(), counts.reshape(-1).tolist(), strict=True)
+        zip(seeds.reshape(-1).cpu(), counts.reshape(-1).cpu(), strict=True)
     ):
-        engine = SobolEngine(count, scramble=True, seed=seed)
+        engine = SobolEngine(int(count), scramble=True, seed=int(seed))
         uniforms[row, :count] = engine.draw(num_draws, dtype=torch.float64).T
     # The net lives on multiples of 2**-30 from 0: half a cell keeps logarithms finite.
     uniforms = (uniforms + 2.0**-31).clamp_(max=1 - 2.0**-31)
@@ -161,7 +161,7 @@ def random_subset(
     empty = torch.ones(*seeds.shape, num_draws, dtype=torch.bool, device=seeds.device)
     for k in range(width):
         left = (counts - k).double()[..., None]
-        # 2**(m - 1) / (2**m - 1) = 1 / (2 - 2**(1 - m)), which does not overflow for many objectives.
+        # 2**(m - 1) / (2**m - 1) without overflow for many objectives.
         first = 1 / (2 - torch.exp2(1 - left))
         joins = uniforms[..., k, :] < torch.where(empty, first, 0.5)
         members[..., k, :] = joins & (left > 0)
@@ -195,7 +195,7 @@ def annealed_dirichlet(
         num_draws: N.
 
     Raises:
-        ValueError: ``total_steps`` is below 1, ``step`` is negative, or as in ``dirichlet``, ``fixed``.
+        ValueError: ``total_steps`` is below 1, ``step`` is negative; or as ``dirichlet``, ``fixed``.
     """
     if total_steps < 1 or step < 0:
         raise ValueError(
@@ -242,3 +242,8 @@ def _present(counts: Int64[Tensor, "*groups"]) -> Float64[Tensor, "*groups K"]:
 def _padding(counts: Int64[Tensor, "*groups"], width: int) -> Float64[Tensor, "*groups K"] | None:
     """Return the presence of each objective, or None where no group has padding."""
     return None if bool((counts == width).all()) else _present(counts)
+
+
+def _range(counts: Int64[Tensor, "*groups"]) -> str:
+    least, most = int(counts.min()), int(counts.max())
+    return str(least) if least == most else f"{least} to {most}"
