@@ -45,26 +45,24 @@ class RouteMix:
         shares = (self.direct, self.gold, self.diamond)
         if min(shares) < 0 or sum(shares) == 0:
             raise ConfigError(
-                f"demonstrations.direct, gold, diamond = {shares}: expected frequencies, 0 or "
-                "more, not all 0"
+                f"warmup.demonstrations direct, gold, diamond = {shares}: expected frequencies, "
+                "0 or more, not all 0"
             )
         if not self.detour_probabilities or not all(
             0 <= p <= 1 for p in (*self.detour_probabilities, self.avoid_lava)
         ):
             raise ConfigError(
-                f"demonstrations.detour_probabilities={list(self.detour_probabilities)}, "
+                f"warmup.demonstrations.detour_probabilities={list(self.detour_probabilities)}, "
                 f"avoid_lava={self.avoid_lava}: expected probabilities in [0, 1]"
             )
 
-    def __call__(self, row: PromptRow, rng: Random, style: object = None) -> str:
+    def __call__(self, row: PromptRow, rng: Random) -> str:
         """The text of one route, in the row's language (moves or cells).
 
         Args:
             row: A row of `MazeTask`.
             rng: Source of all draws.
-            style: The prompt style that is demonstrated; a route is the same in all of them.
         """
-        del style
         maze = maze_of(row)
         cells = self.route(maze, rng)
         if row.ground_truth["answers"] == "cells":
@@ -73,77 +71,76 @@ class RouteMix:
 
     def route(self, maze: Maze, rng: Random) -> list[int]:
         """The cells that one route enters, the end last."""
-        zone = rng.random() * (self.direct + self.gold + self.diamond) - self.direct
-        items = frozenset() if zone < 0 else maze.gold if zone < self.gold else maze.diamonds
-        place = int(rng.random() * len(self.detour_probabilities))
-        detours = self.detour_probabilities[place]
+        zones = [frozenset[int](), maze.gold, maze.diamonds]
+        (items,) = rng.choices(zones, (self.direct, self.gold, self.diamond))
+        detours = rng.choice(self.detour_probabilities)
         blocked = WALL + LAVA if rng.random() < self.avoid_lava else WALL
+        walker = _Walker(maze, blocked, rng)
         for probability in [detours] * _TRIES + [0.0]:
-            cells = _walk(maze, items, probability, blocked, rng)
+            cells = walker.walk(items, probability)
             if cells and 2 * len(items.intersection(cells)) >= len(items):
                 return cells
-        # Some grids have no such walk: then the way to the end, if need be through lava.
-        return _walk(maze, frozenset(), 0.0, blocked, rng) or _walk(
-            maze, frozenset(), 0.0, WALL, rng
-        )
+        # A few grids have no such walk: then the way to the end, if need be through lava.
+        to_end = frozenset[int]()
+        return walker.walk(to_end, 0.0) or _Walker(maze, WALL, rng).walk(to_end, 0.0)
 
 
-def _walk(
-    maze: Maze, items: frozenset[int], detours: float, blocked: str, rng: Random
-) -> list[int]:
-    """A walk by way of the nearest of `items` that can still be afforded, then to the end.
+@dataclass(frozen=True)
+class _Walker:
+    """Walks that never enter `blocked` symbols and always keep the end within reach."""
 
-    Empty if the end cannot be reached within the budget.
-    """
-    to_end = _field(maze, maze.end, blocked)
-    position, left = maze.start, maze.budget
-    if to_end[position] > left:
-        return []
-    cells: list[int] = []
-    goal = _next_goal(maze, items, position, left, blocked)
-    while position != maze.end:
-        is_detour = detours > 0 and rng.random() < detours
-        position = _step(maze, position, left, None if is_detour else goal, blocked, rng)
-        cells.append(position)
-        left -= 1
-        if position in items:
+    maze: Maze
+    blocked: str
+    rng: Random
+
+    def walk(self, items: frozenset[int], detours: float) -> list[int]:
+        """The cells entered by way of `items`, the nearest first, as far as the budget allows.
+
+        Empty if the end cannot be reached within the budget.
+        """
+        position, left, end = self.maze.start, self.maze.budget, self.maze.end
+        cells: list[int] = []
+        if self._moves(position, end) > left:
+            return cells
+        while position != end:
+            is_detour = detours > 0 and self.rng.random() < detours
+            choices = self._affordable(position, left) if is_detour else []
+            goal = self._goal(items, position, left)
+            position = self.rng.choice(choices or self._closer(position, goal))
+            cells.append(position)
             items -= {position}
-            goal = _next_goal(maze, items, position, left, blocked)
-        elif goal != maze.end and _field(maze, goal, blocked)[position] + to_end[goal] > left:
-            goal = _next_goal(maze, items, position, left, blocked)
-    return cells
+            left -= 1
+        return cells
 
+    def _goal(self, items: frozenset[int], position: int, left: int) -> int:
+        """The nearest item from which the end can still be reached, or else the end."""
+        end = self.maze.end
+        goal, nearest = end, FAR
+        for item in sorted(items):
+            moves = self._moves(position, item)
+            if moves < nearest and moves + self._moves(item, end) <= left:
+                goal, nearest = item, moves
+        return goal
 
-def _next_goal(maze: Maze, items: frozenset[int], position: int, left: int, blocked: str) -> int:
-    """The nearest item from which the end can still be reached, or else the end."""
-    to_end = _field(maze, maze.end, blocked)
-    goal, nearest = maze.end, FAR
-    for item in sorted(items):
-        moves = _field(maze, item, blocked)[position]
-        if moves < nearest and moves + to_end[item] <= left:
-            goal, nearest = item, moves
-    return goal
+    def _closer(self, position: int, goal: int) -> list[int]:
+        """The cells beside that are closer to the goal."""
+        field = _field(self.maze, goal, self.blocked)
+        closer = field[position] - 1
+        return [cell for cell in neighbours(self.maze.size)[position] if field[cell] == closer]
 
+    def _affordable(self, position: int, left: int) -> list[int]:
+        """The cells beside from which the end can be reached in time, without the end."""
+        field = _field(self.maze, self.maze.end, self.blocked)
+        return [cell for cell in neighbours(self.maze.size)[position] if 0 < field[cell] < left]
 
-def _step(maze: Maze, position: int, left: int, goal: int | None, blocked: str, rng: Random) -> int:
-    """The next cell: closer to the goal, or any from which the end can be reached in time."""
-    beside = neighbours(maze.size)[position]
-    if goal is None:
-        to_end = _field(maze, maze.end, blocked)
-        choices = [near for near in beside if near != maze.end and to_end[near] < left]
-        if choices:
-            return choices[int(rng.random() * len(choices))]
-        goal = maze.end
-    field = _field(maze, goal, blocked)
-    closer = field[position] - 1
-    choices = [near for near in beside if field[near] == closer]
-    return choices[int(rng.random() * len(choices))]
+    def _moves(self, position: int, goal: int) -> int:
+        return _field(self.maze, goal, self.blocked)[position]
 
 
 @lru_cache(maxsize=8192)
-def _field(maze: Maze, cell: int, blocked: str) -> list[int]:
-    """Moves from every cell to `cell`; the end is far from all others, as no walk leaves it."""
-    field = maze.distances(cell, blocked)
-    if cell != maze.end:
+def _field(maze: Maze, goal: int, blocked: str) -> list[int]:
+    """Moves from every cell to `goal`; the end is far from all others, as no walk leaves it."""
+    field = maze.distances(goal, blocked)
+    if goal != maze.end:
         field[maze.end] = FAR
     return field

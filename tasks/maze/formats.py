@@ -48,6 +48,10 @@ class RouteTags(NumberedTags):
             f"priorities, in this form:\n{shown}"
         )
 
+    def render_single(self, answer: str) -> str:
+        """The route in its tag, as a model should write it."""
+        return f"<answer>{answer}</answer>"
+
     def stop_single(self) -> StopRule | None:
         """The closing answer tag."""
         return StopRule("</answer>")

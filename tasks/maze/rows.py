@@ -14,7 +14,7 @@ from vpo_lightning.tasks.maze.generation import generate
 from vpo_lightning.tasks.maze.grid import Maze
 
 # One grid in 8 belongs to the test split, whatever seed draws it. Different seeds alone would not
-# keep the splits apart: of 256 random 5x5 mazes, dozens are among 16,384 others.
+# keep the splits apart: of 256 random 5x5 mazes, about 20 are among 16,384 others.
 _TEST_SHARE = 8
 
 
