@@ -119,6 +119,14 @@ def prompts_per_step(cfg: DictConfig) -> int:
     return cfg.rollout.prompts_per_step * factor
 
 
+def accumulation(cfg: DictConfig) -> int:
+    """Micro-batches of one optimizer step on each process."""
+    processes = cfg.strategy.devices * cfg.strategy.num_nodes
+    return instantiate(cfg.update).accumulation(
+        prompts_per_step(cfg) * cfg.rollout.group_size // processes
+    )
+
+
 def cache_folder(cfg: DictConfig) -> Path:
     """Where warm-ups are cached."""
     if cfg.cache_dir is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -77,10 +77,8 @@ class RolloutCollector:
         method = self.method
         objectives = [method.reward_vector.select(row.objectives) for row in rows]
         weights = self._draw_weights(rows, objectives, step)
-        shown = [weights[i].mean(0)[: len(o)].tolist() for i, o in enumerate(objectives)]
         requests = [
-            self._request(row, shown[i] if method.prompt.shows_weights else None, step)
-            for i, row in enumerate(rows)
+            self._request(row, objectives[i], weights[i], step) for i, row in enumerate(rows)
         ]
         clock.lap("prompt")
         completions = self.engine.generate(requests, self.sampling)
@@ -121,9 +119,13 @@ class RolloutCollector:
     def encode_row(self, row: PromptRow) -> list[int]:
         """The token ids of a row's prompt; a style that shows weights is given equal ones."""
         kept = self.method.reward_vector.select(row.objectives)
-        prompt = self.method.prompt
-        weights = [1 / len(kept)] * len(kept) if prompt.shows_weights else None
-        return self.encode(prompt.messages(self.task, row, weights))
+        return self._encode(row, kept, [1 / len(kept)] * len(kept))
+
+    def _encode(
+        self, row: PromptRow, kept: Sequence[Objective], weights: Sequence[float]
+    ) -> list[int]:
+        seen = replace(row, objectives=tuple(kept))
+        return self.encode(self.method.prompt.messages(self.task, seen, weights))
 
     def _draw_weights(
         self, rows: Sequence[PromptRow], objectives: Sequence[Sequence[Objective]], step: int
@@ -135,17 +137,16 @@ class RolloutCollector:
         return self.method.weights(counts, torch.tensor(seeds), step=step)
 
     def _request(
-        self, row: PromptRow, weights: list[float] | None, step: int
+        self, row: PromptRow, kept: Sequence[Objective], weights: Float[Tensor, "N K"], step: int
     ) -> GenerationRequest:
-        prompt = self.method.prompt
         return GenerationRequest(
             id=row.id,
-            prompt_ids=self.encode(prompt.messages(self.task, row, weights)),
+            prompt_ids=self._encode(row, kept, weights.mean(0)[: len(kept)].tolist()),
             seeds=[
                 derive_seed(self.seed, "sample", step, row.id, sample)
                 for sample in range(self.group_size)
             ],
-            stop=prompt.stop_rule(self.task),
+            stop=self.method.prompt.stop_rule(self.task),
         )
 
     def _score(self, row: PromptRow, completion: Completion) -> ScoredCompletion:

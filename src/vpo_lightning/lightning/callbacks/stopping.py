@@ -1,14 +1,18 @@
-"""Ctrl-C and SIGTERM end a run at the next step boundary, with a valid checkpoint."""
+"""Checkpoints at step boundaries; Ctrl-C and SIGTERM end a run at the next one."""
 
 from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 import torch
+from lightning.pytorch.callbacks import Checkpoint
+
+from vpo_lightning.lightning.module import VPOModule
 
 
 class GracefulStop(L.Callback):
@@ -46,3 +50,27 @@ class GracefulStop(L.Callback):
         """Gives the signals back."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+
+
+class StepCheckpoint(Checkpoint):
+    """Saves ``last.ckpt`` every so many steps, at the last step, and when a stop was asked for.
+
+    Lightning calls this kind of callback after the module has counted its step, so a checkpoint
+    always stands at a step boundary.
+
+    Args:
+        folder: The checkpoints folder.
+        every: Steps between two checkpoints.
+        stop: Says whether a stop was asked for.
+    """
+
+    def __init__(self, folder: Path, every: int, stop: GracefulStop) -> None:
+        self._path = folder / "last.ckpt"
+        self._every = every
+        self._stop = stop
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Saves if it is time."""
+        step = cast(VPOModule, pl_module).step
+        if step % self._every == 0 or step == trainer.max_epochs or self._stop.is_requested:
+            trainer.save_checkpoint(self._path)

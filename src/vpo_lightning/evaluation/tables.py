@@ -1,0 +1,53 @@
+"""The figures of a run as a table for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+_NAMES = {
+    "deployed_expected_max": "E_w set",
+    "deployed_cover": "set both",
+    "nonzero_fraction": "completion",
+    "diversity": "diversity",
+    "cover": "cover",
+}
+
+
+def evaluation_table(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """Start and trained policy side by side, one block for each temperature.
+
+    Args:
+        results: ``{"T=0.7": {policy: {figure: value}}}``.
+    """
+    return "\n".join(
+        _rendered(f"held-out prompts, {title}", ["policy", *columns], _rows(policies, keys))
+        for title, policies in results.items()
+        for keys, columns in [_columns(policies)]
+    )
+
+
+def _columns(policies: Mapping[str, Mapping[str, float]]) -> tuple[list[str], list[str]]:
+    figures = next(iter(policies.values()))
+    keys = [key for key in figures if key.startswith(("best@", "expected_max@"))]
+    keys += [key for key in _NAMES if key in figures]
+    return keys, [_NAMES.get(key, key.replace("expected_max", "E_w[max]")) for key in keys]
+
+
+def _rows(policies: Mapping[str, Mapping[str, float]], keys: Sequence[str]) -> list[list[str]]:
+    return [[name, *(f"{f[key]:.3f}" for key in keys)] for name, f in policies.items()]
+
+
+def _rendered(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console = Console(file=StringIO(), width=20 + 14 * len(columns))
+    console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined]

@@ -1,0 +1,66 @@
+"""``vpo-train run=<folder> resume=true``: continues a run with the config it was started with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from vpo_lightning import build
+from vpo_lightning.errors import ConfigError
+from vpo_lightning.launch import launch, write_config
+
+_ALLOWED = ("trainer.max_steps=", "logger.")
+
+
+def is_asked_for(arguments: Sequence[str]) -> bool:
+    """Whether the command line resumes a run."""
+    return any(a.startswith(("resume=", "run=")) for a in arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Continues a run and returns the exit status; config errors are one line and status 2."""
+    try:
+        return _resume(arguments)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _resume(arguments: Sequence[str]) -> int:
+    folder, overrides = _parse(arguments)
+    if not (folder / "config.yaml").is_file():
+        raise ConfigError(f"run={folder}: no config.yaml there; give the folder of a started run")
+    cfg = OmegaConf.load(folder / "config.yaml")
+    assert isinstance(cfg, DictConfig)
+    before = cfg.trainer.max_steps
+    cfg.merge_with_dotlist(list(overrides))
+    from vpo_lightning.train import finished
+
+    if finished(folder) and cfg.trainer.max_steps <= before:
+        print(f"{folder}: the run is finished ({before} steps); nothing to do")
+        return 0
+    build.check(cfg)
+    write_config(cfg, folder)
+    return launch(cfg, folder)
+
+
+def _parse(arguments: Sequence[str]) -> tuple[Path, list[str]]:
+    values = {}
+    overrides = []
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key in ("run", "resume"):
+            values[key] = value
+        elif argument.startswith(_ALLOWED):
+            overrides.append(argument)
+        else:
+            raise ConfigError(
+                f"{argument}: a resumed run keeps its config; only trainer.max_steps and logger.* "
+                "may change"
+            )
+    if values.get("resume", "").lower() != "true" or not values.get("run"):
+        raise ConfigError("to continue a run give both: run=<folder> resume=true")
+    return Path(values["run"]), overrides

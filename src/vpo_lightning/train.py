@@ -1,0 +1,62 @@
+"""vpo-train: trains one policy, or sweeps with -m, or resumes a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from vpo_lightning import build, resume
+from vpo_lightning.entry import run
+from vpo_lightning.errors import ConfigError
+from vpo_lightning.launch import launch, write_config
+
+
+def main() -> None:
+    """Entry point."""
+    arguments = sys.argv[1:]
+    if resume.is_asked_for(arguments):
+        sys.exit(resume.main(arguments))
+    sys.exit(run(job, "train"))
+
+
+def job(cfg: DictConfig) -> int:
+    """Checks the config, starts the worker, returns its exit status."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    if finished(folder) and cfg.skip_finished:
+        print(f"{folder}: finished already, skipped")
+        return 0
+    if (folder / "config.yaml").exists():
+        raise ConfigError(
+            f"hydra.run.dir={folder} holds a run already; choose another folder, or continue it by "
+            f"vpo-train run={folder} resume=true"
+        )
+    try:
+        build.check(cfg)
+    except ConfigError:
+        _remove_if_empty(folder)
+        raise
+    write_config(cfg, folder)
+    print(f"run folder: {folder}", flush=True)
+    return launch(cfg, folder)
+
+
+def finished(folder: Path) -> bool:
+    """Whether the folder holds a run that trained and evaluated to the end."""
+    path = folder / "summary.json"
+    return path.exists() and json.loads(path.read_text())["status"] == "finished"
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Removes the folder that Hydra made for a job that never began, and its empty parents."""
+    for place in (folder, *folder.parents[:2]):
+        if not place.is_dir() or any(place.iterdir()):
+            return
+        place.rmdir()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The process that trains: ``python -m vpo_lightning.worker <run folder>``, or under torchrun.
+
+Everything it needs is in ``config.yaml`` of the run folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+from typing import TextIO
+
+from omegaconf import DictConfig, OmegaConf
+
+from vpo_lightning.errors import ConfigError
+
+CONFIG_ERROR_STATUS = 2
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    """Trains in the run folder given on the command line and returns the exit status."""
+    if len(sys.argv) != 2:
+        print("usage: python -m vpo_lightning.worker <run folder>", file=sys.stderr)
+        return CONFIG_ERROR_STATUS
+    folder = Path(sys.argv[1])
+    _die_with_parent()
+    if int(os.environ.get("RANK", "0")) == 0:
+        log = (folder / "log.txt").open("a", encoding="utf-8", buffering=1)
+        sys.stdout, sys.stderr = _Tee(sys.stdout, log), _Tee(sys.stderr, log)
+    cfg = OmegaConf.load(folder / "config.yaml")
+    assert isinstance(cfg, DictConfig)
+    _quieten()
+    import torch
+
+    if cfg.threads is not None:
+        torch.set_num_threads(cfg.threads)
+    from vpo_lightning.training import train
+
+    status = 1
+    try:
+        summary = train(cfg, folder)
+        status = 0 if summary["status"] == "finished" else 130
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        status = CONFIG_ERROR_STATUS
+    finally:
+        if "wandb" in sys.modules:
+            sys.modules["wandb"].finish(exit_code=status)
+    return status
+
+
+def _die_with_parent() -> None:
+    """Asks Linux to kill this process when the one that started it dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _quieten() -> None:
+    """Leaves out what third parties print about settings this program chose on purpose."""
+    import logging
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in (
+        ".*does not have many workers.*",
+        ".*lr_scheduler.step.*",
+        ".*isinstance.treespec, LeafSpec.*",
+        ".*Checkpoint directory .* exists and is not empty.*",
+    ):
+        warnings.filterwarnings("ignore", message=message)
+
+
+class _Tee:
+    """A text stream that also writes to a log file."""
+
+    def __init__(self, stream: TextIO, log: TextIO) -> None:
+        self._stream = stream
+        self._log = log
+
+    def write(self, text: str) -> int:
+        self._log.write(text)
+        return self._stream.write(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+        self._log.flush()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
