@@ -49,9 +49,10 @@ def explain_config_error(
         return _missing_config(error)
     if isinstance(error, OverrideParseException):
         reason = "; ".join(line for line in _lines(error) if not line.startswith("See "))
+        given = error.override or " ".join(arguments)
         return (
-            f"cannot read {error.override or ' '.join(arguments)!r} ({reason}): expected key=value; "
-            f"put a value with special characters in quotes: 'key=\"a (b)\"'"
+            f"cannot read {given!r} ({reason}): expected key=value; put a value with special "
+            f"characters in quotes: 'key=\"a (b)\"'"
         )
     if isinstance(error, OmegaConfBaseException):
         return f"{error.full_key or 'config'}: {_lines(error)[0]}"
@@ -77,12 +78,11 @@ def _lines(error: BaseException) -> list[str]:
 
 
 def _instantiation(error: InstantiationException) -> str:
-    key = re.search(r"full_key: (\S+)", str(error))
-    place = f"{key.group(1)}: " if key else ""
     if isinstance(error.__cause__, ConfigError):
-        return f"{place}{error.__cause__}"
+        return str(error.__cause__)
+    key = re.search(r"full_key: (\S+)", str(error))
     text = "; ".join(line for line in _lines(error) if not line.startswith("full_key:"))
-    return f"{place}{text}"
+    return f"{key.group(1)}: {text}" if key else text
 
 
 def _missing_config(error: MissingConfigException) -> str:

@@ -35,7 +35,7 @@ class PromptStyle(ABC):
     def messages(
         self, task: Task, row: PromptRow, weights: Sequence[float] | None = None
     ) -> list[Message]:
-        """Chat messages: the task's system prompt, if any, then question and instruction.
+        """Chat messages: the system prompt of row or task, if any, then question and instruction.
 
         Args:
             task: Declares format, objectives and system prompt.
@@ -45,9 +45,10 @@ class PromptStyle(ABC):
         """
         joint = " " if "\n" not in row.prompt else "\n\n"
         user = {"role": "user", "content": row.prompt + joint + self.ask(task, row, weights)}
-        if task.system_prompt is None:
+        system = task.system_prompt if row.system_prompt is None else row.system_prompt
+        if system is None:
             return [user]
-        return [{"role": "system", "content": task.system_prompt}, user]
+        return [{"role": "system", "content": system}, user]
 
     def parse(self, task: Task, text: str) -> list[str | None]:
         """The answers of a completion by slot: `num_answers` entries, None where one is missing."""

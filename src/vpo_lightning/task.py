@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vpo_lightning.errors import ConfigError
 from vpo_lightning.parsing import AnswerFormat
 
 
@@ -39,12 +40,14 @@ class PromptRow:
         prompt: The question, without any instruction about the answer format.
         ground_truth: JSON-serialisable data that `Task.score` needs.
         objectives: The K objectives of this row; K may differ between the rows of a task.
+        system_prompt: System message of this row, in place of the task's; None for the task's.
     """
 
     id: str
     prompt: str
     ground_truth: Mapping[str, Any] = field(repr=False)
     objectives: tuple[Objective, ...]
+    system_prompt: str | None = None
 
 
 class Task(ABC):
@@ -85,6 +88,33 @@ class Task(ABC):
         """Answers of one chain with equal keys are duplicates; by default an equal reward vector."""
         del answer
         return tuple(rewards)
+
+    def scalar(self, rewards: Sequence[float], row: PromptRow) -> float:
+        """The scalar reward of one answer: the mean of its K rewards by `Objective.weight`."""
+        weights = [objective.weight for objective in row.objectives]
+        return sum(w * r for w, r in zip(weights, rewards, strict=True)) / sum(weights)
+
+    def set_scalar(self, matrix: Sequence[Sequence[float]], row: PromptRow) -> float:
+        """The scalar reward of a chain: the sum over the rows of its reward matrix."""
+        return sum(self.scalar(rewards, row) for rewards in matrix)
+
+    def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:
+        """A row without a question, to score completions whose ground truth is at hand.
+
+        A task whose objectives depend on the row, or that can check the fields, overrides this.
+
+        Raises:
+            ConfigError: A field of the ground truth is missing or has another type.
+        """
+        return PromptRow(row_id, "", ground_truth, self.objectives)
+
+    def row_from_record(self, row_id: str, record: Mapping[str, Any]) -> PromptRow:
+        """The row of one record in the data set's own schema.
+
+        Raises:
+            ConfigError: A field is missing or has another type, or the task reads no records.
+        """
+        raise ConfigError(f"{type(self).__name__} reads no records; give ground_truth instead")
 
     def check(self) -> None:
         """Refuses settings and data files that cannot work; quick, and without importing torch.
