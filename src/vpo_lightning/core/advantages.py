@@ -44,7 +44,7 @@ def group_normalized(
         ValueError: A score is NaN or infinite, or the settings are out of range.
     """
     _check_settings(ddof=ddof, eps=eps, floor=floor)
-    values = _finite(scores)
+    values = finite_scores(scores)
     if values.shape[-1] == 1:
         return _singleton(values, 1.0 + eps, singleton)
     centred_values = values - values.mean(dim=-1, keepdim=True)
@@ -64,7 +64,7 @@ def centred(
     Raises:
         ValueError: A score is NaN or infinite.
     """
-    values = _finite(scores)
+    values = finite_scores(scores)
     if values.shape[-1] == 1:
         return _singleton(values, 1.0, singleton)
     return values - values.mean(dim=-1, keepdim=True)
@@ -79,7 +79,7 @@ def rloo(scores: Float[Tensor, "*groups G"]) -> Float64[Tensor, "*groups G"]:
     Raises:
         ValueError: A score is NaN or infinite.
     """
-    values = _finite(scores)
+    values = finite_scores(scores)
     size = values.shape[-1]
     return (values - values.mean(dim=-1, keepdim=True)) * (size / max(size - 1, 1))
 
@@ -98,7 +98,7 @@ def leave_one_out_normalized(
         ValueError: A score is NaN or infinite, or the settings are out of range.
     """
     _check_settings(ddof=1, eps=eps, floor=floor)
-    values = _finite(scores)
+    values = finite_scores(scores)
     size = values.shape[-1]
     if size < 3:
         return torch.zeros_like(values)
@@ -132,7 +132,7 @@ def maxrl(
         ValueError: A score is NaN or infinite, or the settings are out of range.
     """
     _check_settings(ddof=0, eps=eps, floor=floor)
-    values = _finite(scores)
+    values = finite_scores(scores)
     if values.shape[-1] == 1:
         return _singleton(values, eps, singleton)
     mean = values.mean(dim=-1, keepdim=True)
@@ -140,7 +140,12 @@ def maxrl(
     return torch.where(usable, (values - mean) / torch.where(usable, mean + eps, 1.0), 0.0)
 
 
-def _finite(scores: Float[Tensor, "*groups G"]) -> Float64[Tensor, "*groups G"]:
+def finite_scores(scores: Float[Tensor, "*groups G"]) -> Float64[Tensor, "*groups G"]:
+    """Return the scores in float64.
+
+    Raises:
+        ValueError: A score is NaN or infinite; the message names the prompt group.
+    """
     values = scores.double()
     require_finite(values, "the score", ("rollout",))
     return values

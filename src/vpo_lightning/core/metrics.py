@@ -18,17 +18,19 @@ from vpo_lightning.core.groups import prepare_groups, scalarized_blocks
 PARETO_TOLERANCE = 1e-12
 
 
-def best_at_k(scores: Float[Tensor, "*pools n"], k: int) -> Float64[Tensor, "*pools"]:
+def best_at_k(
+    scores: Float[Tensor, "*pools n"], k: int | Sequence[int]
+) -> Float64[Tensor, "*pools_and_ks"]:
     """Return the expected best score of k of the n scores drawn without replacement.
 
     ``sum_i C(i - 1, k - 1) x_(i) / C(n, k)`` with x ascending: unbiased for the expected best of k
-    independent draws (a bootstrap with replacement is biased low).
+    independent draws (a bootstrap with replacement is biased low). Several k give one more axis.
 
     Raises:
-        ValueError: k is not in 1..n.
+        ValueError: A k is not in 1..n.
     """
     ordered = scores.double().sort(dim=-1).values
-    return ordered @ best_at_k_coefficients(scores.shape[-1], [k])[0].to(scores.device)
+    return ordered @ _coefficients(scores, k)
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
@@ -49,37 +51,53 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
 
 
 def expected_max_at_k(
+    rewards: Float[Tensor, "*pools n K"], weights: Float[Tensor, "N K"], k: int | Sequence[int]
+) -> Float64[Tensor, "*pools_and_ks"]:
+    """Return ``E_w[best@k of w . r]``: the best of k of the n answers under each w, then the mean.
+
+    With k = n this is the expected maximum over the whole pool. Several k give one more axis.
+
+    Args:
+        rewards: One reward vector per answer.
+        weights: N weight vectors, the same for all pools.
+        k: Number or numbers of answers.
+
+    Raises:
+        ValueError: A k is not in 1..n, or shapes or values do not fit.
+    """
+    return expected_max_at_k_chains(rewards.unsqueeze(-2), weights, k)
+
+
+def expected_max_at_k_chains(
     rewards: Float[Tensor, "*pools C M K"],
     weights: Float[Tensor, "N K"],
-    ks: Sequence[int],
+    k: int | Sequence[int],
     answer_mask: Bool[Tensor, "*pools C M"] | None = None,
-) -> Float64[Tensor, "*pools k"]:
-    """Return ``E_w[best@k of w . r]``: the best of k of the C chains under each w, averaged over w.
+) -> Float64[Tensor, "*pools_and_ks"]:
+    """Return ``expected_max_at_k`` where one draw is a whole chain of M answers.
 
-    Under each weight a chain's score is that of its best answer, 0 if it has none. For single
-    answers M is 1 (``rewards.unsqueeze(-2)``).
+    Under each weight a chain's score is that of its best answer, 0 if it has none; k of the C
+    chains are drawn. This is the figure to use where k counts model calls.
 
     Args:
         rewards: C chains of M answers per pool.
         weights: N weight vectors, the same for all pools.
-        ks: Numbers of chains.
+        k: Number or numbers of chains.
         answer_mask: True where an answer exists.
 
     Raises:
         ValueError: A k is not in 1..C, or shapes or values do not fit.
     """
-    coefficients = best_at_k_coefficients(rewards.shape[-3], ks).to(rewards.device)
     groups = prepare_groups(rewards, weights, answer_mask, None, None)
-    totals = groups.rewards.new_zeros(groups.rewards.shape[0], len(ks))
+    ordered = groups.zero_scores()
     empty = ~groups.answer_mask.any(dim=-1)
     for rows, values in scalarized_blocks(groups):
         best = values.amax(dim=2).masked_fill(empty[rows][..., None], 0.0)
-        ordered = best.sort(dim=1).values.sum(dim=-1)
-        totals[rows] += ordered @ coefficients.T
-    return groups.ungroup(totals / groups.num_draws)
+        ordered[rows] += best.sort(dim=1).values.sum(dim=-1)
+    return groups.ungroup(ordered / groups.num_draws @ _coefficients(ordered, k))
 
 
-def best_at_k_coefficients(num_samples: int, ks: Sequence[int]) -> Float64[Tensor, "k n"]:
+def order_statistic_weights(num_samples: int, ks: Sequence[int]) -> Float64[Tensor, "k n"]:
     """Return ``C(i - 1, k - 1) / C(n, k)``: the weight of the i-th smallest of n scores in best@k.
 
     Raises:
@@ -132,3 +150,9 @@ def pareto_mask(
 def pareto_count(rewards: Float[Tensor, "*pools n K"]) -> Float64[Tensor, "*pools"]:
     """Return the number of answers that no other answer dominates."""
     return pareto_mask(rewards).double().sum(dim=-1)
+
+
+def _coefficients(scores: Tensor, k: int | Sequence[int]) -> Tensor:
+    ks = [k] if isinstance(k, int) else k
+    table = order_statistic_weights(scores.shape[-1], ks).T.to(scores.device)
+    return table[:, 0] if isinstance(k, int) else table

@@ -195,7 +195,7 @@ def annealed_dirichlet(
         num_draws: N.
 
     Raises:
-        ValueError: ``total_steps`` is below 1, ``step`` is negative; or as ``dirichlet``, ``fixed``.
+        ValueError: ``total_steps`` is below 1, ``step`` is negative; or as in ``dirichlet``.
     """
     if total_steps < 1 or step < 0:
         raise ValueError(

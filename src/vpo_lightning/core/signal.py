@@ -1,0 +1,45 @@
+"""How much there is to learn in a batch of groups: groups without signal, guarded rollouts."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def signal_report(
+    scores: Float[Tensor, "*groups G"],
+    advantages: Float[Tensor, "*groups G"],
+    floor: float = 1e-6,
+) -> dict[str, float]:
+    """Return what to log about the scores of a batch and the advantages made from them.
+
+    - ``zero_std_fraction``: of the groups, those whose population std is below ``floor``.
+    - ``zero_advantage_fraction``: of the groups, those without any non-zero advantage.
+    - ``guarded_fraction``: of the rollouts, those with advantage 0 although their score differs
+      from the mean of their group by more than ``floor``: a guard of the estimator held them back.
+    - ``max_abs_advantage``: the largest magnitude; above ``sqrt(G - 1)`` it is no group z-norm.
+
+    Args:
+        scores: One score per rollout.
+        advantages: Of the same rollouts.
+        floor: Scores closer than this are equal.
+    """
+    values, weights = scores.double(), advantages.double()
+    away = (values - values.mean(dim=-1, keepdim=True)).abs() > floor
+    return {
+        "zero_std_fraction": _mean(values.std(dim=-1, correction=0) < floor),
+        "zero_advantage_fraction": 1.0 - _mean(groups_with_signal(weights)),
+        "guarded_fraction": _mean((weights == 0) & away),
+        "max_abs_advantage": float(weights.abs().max()) if weights.numel() else 0.0,
+    }
+
+
+def groups_with_signal(advantages: Float[Tensor, "*groups G"]) -> Bool[Tensor, "*groups"]:
+    """Return which groups have a non-zero advantage.
+
+    The KL penalty pulls every rollout to the reference policy, those of groups without signal too.
+    Multiply its mask by this one to leave such groups alone.
+    """
+    return (advantages != 0).any(dim=-1)
+
+
+def _mean(flags: Bool[Tensor, "..."]) -> float:
+    return float(flags.double().mean()) if flags.numel() else 0.0
