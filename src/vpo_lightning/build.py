@@ -47,12 +47,12 @@ def check(cfg: DictConfig) -> None:
             f"evaluation.num_answers={cfg.evaluation.num_answers} is not a whole number of chains "
             f"of m={cfg.m} answers; set it to a multiple of m"
         )
-    processes = cfg.strategy.devices * cfg.strategy.num_nodes * cfg.update.minibatches
+    processes = cfg.strategy.devices * cfg.strategy.num_nodes * cfg.ppo.minibatches
     if prompts_per_step(cfg) % processes:
         raise ConfigError(
             f"rollout.prompts_per_step={cfg.rollout.prompts_per_step}: {prompts_per_step(cfg)} "
             f"prompts cannot be shared equally by {processes} (strategy.devices x num_nodes x "
-            f"update.minibatches)"
+            f"ppo.minibatches)"
         )
     task = build_task(cfg)
     task.check()
@@ -70,9 +70,9 @@ _LEAST: dict[str, float] = {
     "rollout.max_prompt_tokens": 1,
     "rollout.sampling.max_tokens": 1,
     "rollout.sampling.temperature": 0,
-    "update.epochs": 1,
-    "update.minibatches": 1,
-    "update.micro_batch_size": 1,
+    "ppo.epochs": 1,
+    "ppo.minibatches": 1,
+    "ppo.micro_batch_size": 1,
     "trainer.max_steps": 0,
     "trainer.validate_every": 0,
     "trainer.validation_prompts": 0,
@@ -122,7 +122,7 @@ def prompts_per_step(cfg: DictConfig) -> int:
 def accumulation(cfg: DictConfig) -> int:
     """Micro-batches of one optimizer step on each process."""
     processes = cfg.strategy.devices * cfg.strategy.num_nodes
-    return instantiate(cfg.update).accumulation(
+    return instantiate(cfg.ppo).accumulation(
         prompts_per_step(cfg) * cfg.rollout.group_size // processes
     )
 
@@ -231,7 +231,7 @@ def build_data(
     count = min(cfg.trainer.validation_prompts, len(test)) if cfg.trainer.validate_every else 0
     validation = [test[i] for i in range(len(test) - count, len(test))]
     return RolloutDataModule(
-        collector, prompts, validation, prompts_per_step(cfg), instantiate(cfg.update)
+        collector, prompts, validation, prompts_per_step(cfg), instantiate(cfg.ppo)
     )
 
 
@@ -239,7 +239,7 @@ def build_module(cfg: DictConfig, folder: str) -> VPOModule:
     """The Lightning module around the start policy."""
     from vpo_lightning.lightning.module import OptimizerSettings, VPOModule
 
-    plan = instantiate(cfg.update)
+    plan = instantiate(cfg.ppo)
     return VPOModule(
         functools.partial(load_start_policy, cfg, folder),
         instantiate(cfg.loss),

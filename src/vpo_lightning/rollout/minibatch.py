@@ -37,7 +37,7 @@ class UpdatePlan:
         """Checks the numbers."""
         for name in ("epochs", "minibatches", "micro_batch_size"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"update.{name}={getattr(self, name)}: it must be at least 1")
+                raise ConfigError(f"ppo.{name}={getattr(self, name)}: it must be at least 1")
 
     @property
     def is_single_update(self) -> bool:
