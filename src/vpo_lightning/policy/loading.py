@@ -1,0 +1,229 @@
+"""Pretrained models: what can be checked before torch is imported, loading, saving, chat to ids."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vpo_lightning.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+ATTENTIONS = ("sdpa", "eager", "flash_attention_2")
+_WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+@dataclass(frozen=True)
+class PretrainedModel:
+    """A model of the Hugging Face Hub or of a local folder.
+
+    Attributes:
+        path: Local folder, or ``organisation/name`` on the Hub.
+        dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``.
+        attention: ``sdpa``, ``eager`` or ``flash_attention_2``.
+        gradient_checkpointing: Recompute activations in the backward pass; wants
+            ``share_prompts: false``.
+        chat_template_kwargs: Variables of the chat template, e.g. ``enable_thinking: false``.
+        trust_remote_code: Run Python code that the model's author put beside the weights.
+    """
+
+    path: str
+    dtype: str = "bfloat16"
+    attention: str = "sdpa"
+    gradient_checkpointing: bool = False
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    trust_remote_code: bool = False
+
+    def check(self) -> None:
+        """Refuses what cannot load; quick, and without importing torch.
+
+        A local folder is looked into; whether a Hub id exists shows only when it is loaded.
+
+        Raises:
+            ConfigError: Names the key to change and the file that is missing.
+        """
+        if self.dtype not in DTYPES:
+            raise ConfigError(f"model.dtype={self.dtype}: set it to one of {', '.join(DTYPES)}")
+        if self.attention not in ATTENTIONS:
+            raise ConfigError(
+                f"model.attention={self.attention}: set it to one of {', '.join(ATTENTIONS)}"
+            )
+        folder = Path(self.path).expanduser()
+        if folder.exists() or self.path.startswith((".", "/", "~")):
+            _check_folder(folder, self.path)
+        elif not _HUB_ID.fullmatch(self.path):
+            raise ConfigError(
+                f"model.path={self.path}: no such folder, and not a Hub id (organisation/name); "
+                f"set model.path to one of the two"
+            )
+
+    def key(self) -> dict[str, Any]:
+        """What decides the weights, for a cache key."""
+        return {"kind": "pretrained", "path": self.path, "dtype": self.dtype}
+
+    def load(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        """The model and its tokenizer.
+
+        Raises:
+            ConfigError: See `check`.
+        """
+        self.check()
+        model = load_model(
+            self.path, self.dtype, self.attention, trust_remote_code=self.trust_remote_code
+        )
+        if self.gradient_checkpointing:
+            model.gradient_checkpointing_enable()
+        return model, load_tokenizer(self.path, trust_remote_code=self.trust_remote_code)
+
+
+def load_model(
+    folder: str | Path, dtype: str, attention: str, *, trust_remote_code: bool = False
+) -> PreTrainedModel:
+    """The causal language model of a folder or Hub id, in evaluation mode, on the CPU.
+
+    Args:
+        folder: Local folder or Hub id.
+        dtype: Name of a torch dtype.
+        attention: transformers' name of the attention function.
+        trust_remote_code: Run the Python code of the model's folder.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(
+        _place(folder),
+        dtype=getattr(torch, dtype),
+        attn_implementation=attention,
+        trust_remote_code=trust_remote_code,
+    )
+
+
+def load_tokenizer(
+    folder: str | Path, *, trust_remote_code: bool = False
+) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or Hub id."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(_place(folder), trust_remote_code=trust_remote_code)
+
+
+def save_model_folder(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    path: str | Path,
+    state_dict: Mapping[str, Tensor] | None = None,
+) -> Path:
+    """Writes weights, configs and tokenizer as a folder that transformers and vLLM load.
+
+    Everything is written beside `path` and renamed at the end, so a folder of this name is complete;
+    an older one is replaced.
+
+    Args:
+        model: Gives the configs, and the weights unless `state_dict` does.
+        tokenizer: Saved beside the model.
+        path: The folder.
+        state_dict: Full weights by name, where the model's own are sharded over processes.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.new")
+    old = new.with_suffix(".old")
+    try:
+        model.save_pretrained(new, state_dict=None if state_dict is None else dict(state_dict))
+        tokenizer.save_pretrained(new)
+        if path.exists():
+            path.rename(old)
+        new.rename(path)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+    return path
+
+
+def encode_messages(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Mapping[str, str]],
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+) -> list[int]:
+    """Token ids of a prompt, with the special tokens that the chat template writes and no others.
+
+    The template is rendered to text and tokenised without special tokens: a tokenizer that adds a
+    beginning-of-sequence token would otherwise add a second one.
+
+    Args:
+        tokenizer: Has a chat template.
+        messages: Chat messages with `role` and `content`.
+        chat_template_kwargs: Variables of the template.
+
+    Raises:
+        ConfigError: The tokenizer has no chat template, or a word model does not know a word.
+    """
+    if not tokenizer.chat_template:
+        raise ConfigError(
+            f"the tokenizer of {tokenizer.name_or_path or 'this model'} has no chat template; set "
+            f"model.path to an instruction-tuned model, or add a chat_template.jinja to its folder"
+        )
+    text = tokenizer.apply_chat_template(
+        [dict(message) for message in messages],
+        tokenize=False,
+        add_generation_prompt=True,
+        **(chat_template_kwargs or {}),
+    )
+    assert isinstance(text, str)
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]  # pyright: ignore
+    _refuse_unknown_words(tokenizer, text, ids)
+    return ids
+
+
+def _check_folder(folder: Path, given: str) -> None:
+    def refuse(missing: str) -> ConfigError:
+        return ConfigError(f"model.path={given}: {missing}; set model.path to a model folder")
+
+    if not folder.is_dir():
+        raise refuse("no such folder")
+    if not (folder / "config.json").is_file():
+        raise refuse("the folder has no config.json")
+    for name in _WEIGHT_FILES:
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+            missing = [shard for shard in shards if not (folder / shard).is_file()]
+            if missing:
+                raise refuse(f"the folder has no {missing[0]}, which {index.name} lists")
+            break
+        if (folder / name).is_file():
+            break
+    else:
+        raise refuse(f"the folder has no weights ({' or '.join(_WEIGHT_FILES)})")
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise refuse(f"the folder has no tokenizer ({' or '.join(_TOKENIZER_FILES)})")
+
+
+def _place(folder: str | Path) -> str:
+    """A local folder with its home directory expanded, or the Hub id as it is."""
+    local = Path(folder).expanduser()
+    return str(local) if local.exists() else str(folder)
+
+
+def _refuse_unknown_words(tokenizer: PreTrainedTokenizerBase, text: str, ids: list[int]) -> None:
+    """A word model maps a word outside its vocabulary to one shared token: the task is then unsolvable."""
+    if tokenizer.unk_token_id is None or tokenizer.unk_token_id not in ids:
+        return
+    words = text.split()
+    if len(words) == len(ids):
+        unknown = [w for w, i in zip(words, ids, strict=True) if i == tokenizer.unk_token_id]
+        raise ConfigError(
+            f"the model's vocabulary lacks the prompt words {sorted(set(unknown))[:5]}; build the "
+            f"model for this task, or list the words in the task's `vocabulary()`"
+        )
