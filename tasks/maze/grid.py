@@ -1,5 +1,6 @@
 """A maze as a flat string of symbols, and how far its cells are from each other.
 
+A cell holds one symbol; start, end and bonus tile are open floor with nothing else on it.
 Cells are numbered row by row from the top left corner; cell ``r * size + c`` is row r, column c.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -105,14 +105,9 @@ class MazeTask(Task):
         """The prompts of a split, made on demand."""
         if split not in ("train", "test"):
             raise ConfigError(f"split {split!r}: the maze task has the splits train and test")
-        if getattr(self, f"{split}_path") is not None:
-            mazes = self._held[split]
-            return LazyRows(len(mazes), lambda i: self._row(split, i, mazes[i]))
-        count: int = getattr(self, f"{split}_rows")
-        return LazyRows(
-            count,
-            lambda i: self._row(split, i, draw_maze(self.size, self._numbers, self.seed, split, i)),
-        )
+        counts = {"train": self.train_rows, "test": self.test_rows}
+        held = self._held.get(split)
+        return LazyRows(counts[split] if held is None else len(held), partial(self._row, split))
 
     def score(self, answer: str, row: PromptRow) -> list[float]:
         """Completion, gold, diamond and avoid_lava of one route."""
@@ -161,7 +156,11 @@ class MazeTask(Task):
             if path is not None
         }
 
-    def _row(self, split: str, index: int, maze: Maze) -> PromptRow:
+    def _row(self, split: str, index: int) -> PromptRow:
+        if split in self._held:
+            maze = self._held[split][index]
+        else:
+            maze = draw_maze(self.size, self._numbers, self.seed, split, index)
         if self.style == "compact":
             prompt = compact_prompt(maze)
         else:
