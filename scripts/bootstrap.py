@@ -28,13 +28,7 @@ DISK_FULL = (
     "the disk is full: free 3 GB (10 GB with a GPU) for .venv and temporary files, run again"
 )
 # What pip prints when it could not ask an index.
-NO_NETWORK = (
-    "NewConnectionError",
-    "NameResolutionError",
-    "ConnectTimeout",
-    "ReadTimeout",
-    "ProxyError",
-)
+NO_NETWORK = ("after connection broken by", "Could not fetch URL")
 
 
 class SetupError(Exception):
@@ -201,7 +195,7 @@ def explained(lines: Sequence[str]) -> SetupError:
     if "No space left on device" in text:
         return SetupError(DISK_FULL)
     if any(word in text for word in NO_NETWORK):
-        return SetupError(f"pip reached no package index: check the network, then {LOG}")
+        return SetupError(f"pip reached no package index: check the network; details: {LOG}")
     errors = [line.strip() for line in lines if line.strip().startswith("ERROR:")]
     reason = errors[-1] if errors else "pip failed"
     kind = NotOfferedError if "No matching distribution found" in text else SetupError
