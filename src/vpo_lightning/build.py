@@ -192,12 +192,12 @@ def build_collector(
     """The collector; its engine is set once training has set up its processes."""
     from vpo_lightning.rollout.collector import Method, RolloutCollector
 
-    slots = instantiate(cfg.ablation)
+    slots = cfg.ablation
     method = Method(
-        prompt=slots.prompt,
-        weights=slots.weights,
-        set_reward=slots.set_reward,
-        advantage=slots.advantage,
+        prompt=build_prompt(cfg),
+        weights=instantiate(slots.weights) if slots.weights else None,
+        set_reward=instantiate(slots.set_reward),
+        advantage=instantiate(slots.advantage),
         reward_vector=build_reward_vector(cfg),
     )
     return RolloutCollector(
@@ -210,9 +210,7 @@ def build_collector(
     )
 
 
-def build_data(
-    cfg: DictConfig, task: Task, collector: RolloutCollector
-) -> RolloutDataModule:
+def build_data(cfg: DictConfig, task: Task, collector: RolloutCollector) -> RolloutDataModule:
     """The data module over the task's train split, with validation prompts of its test split."""
     from vpo_lightning.lightning.datamodule import RolloutDataModule
     from vpo_lightning.rollout.prompts import PromptStream

@@ -60,15 +60,22 @@ def _die_with_parent() -> None:
 
 
 def _quieten() -> None:
-    """Leaves out what third parties print about settings this program chose on purpose."""
+    """Leaves out what libraries print about settings that this program chose on purpose."""
     import logging
 
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    import lightning.pytorch  # noqa: F401  (sets its loggers' levels when imported)
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     for message in (
+        ".*IterableDataset. has .__len__. defined.*",
+        ".*in eval mode at the start of training.*",
         ".*does not have many workers.*",
-        ".*lr_scheduler.step.*",
-        ".*isinstance.treespec, LeafSpec.*",
         ".*Checkpoint directory .* exists and is not empty.*",
+        ".*isinstance.treespec, LeafSpec.*",
+        ".*Detected call of .lr_scheduler.step.*",
     ):
         warnings.filterwarnings("ignore", message=message)
 

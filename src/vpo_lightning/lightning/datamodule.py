@@ -111,6 +111,13 @@ class RolloutDataModule(L.LightningDataModule):
             listener(batch)
         return batch
 
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
+        """Micro-batches go to the device of the policy; prompt rows stay where they are."""
+        del dataloader_idx
+        return batch.to(device) if isinstance(batch, MicroBatch) else batch
+
     def state_dict(self) -> dict[str, Any]:
         """Where the stream of training prompts stands."""
         return {"prompts": self.prompts.state_dict()}
@@ -135,7 +142,8 @@ class _StepDataset(IterableDataset[MicroBatch]):
         module.receive(batch)
         plan, group_size = self._data.plan, self._data.collector.group_size
         updates = [
-            micro_batches(batch, plan, group_size, minibatch) for minibatch in range(plan.minibatches)
+            micro_batches(batch, plan, group_size, minibatch)
+            for minibatch in range(plan.minibatches)
         ]
         totals = torch.tensor([sum(m.step_tokens for m in u[:1]) for u in updates])
         totals = cast(L.Trainer, self._data.trainer).strategy.reduce(
@@ -162,4 +170,3 @@ class _Rows(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         return self._items[index]
-

@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import lightning as L
 import torch
@@ -16,7 +16,13 @@ from torch import Tensor, nn
 from vpo_lightning.lightning.objective import PolicyObjective
 from vpo_lightning.policy.forward import completion_logprobs
 from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch
+from vpo_lightning.task import PromptRow
 
+if TYPE_CHECKING:
+    from vpo_lightning.lightning.datamodule import RolloutDataModule
+
+VALIDATION_STEP = -1
+"""Step number that seeds the rollouts of validation."""
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
@@ -84,7 +90,7 @@ class VPOModule(L.LightningModule):
         """Loads the policy and, if the loss needs one, keeps a frozen copy as the reference."""
         if self.policy is not None:
             return
-        self.policy = self._load_policy()
+        self.policy = self._load_policy().train()
         if self._objective.needs_reference:
             reference = copy.deepcopy(self.policy).requires_grad_(False).eval()
             self._reference = (reference,)
@@ -96,7 +102,9 @@ class VPOModule(L.LightningModule):
         steps = self._optimizer.warmup_steps
         if steps == 0:
             return optimizer
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: min(1.0, (i + 1) / steps))
+        scheduler = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda i: min(1.0, (i + 1) / steps)
+        )
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
@@ -154,6 +162,15 @@ class VPOModule(L.LightningModule):
         # Lightning divides by accumulate_grad_batches, and DDP averages over processes.
         return loss / batch.step_tokens * trainer.accumulate_grad_batches * trainer.world_size
 
+    def validation_step(self, batch: list[PromptRow], batch_idx: int) -> None:
+        """Logs rollouts of held-out prompts: the same seeds and weight draws at every validation."""
+        del batch_idx
+        data = cast("RolloutDataModule", cast(Any, self.trainer).datamodule)
+        rollouts = data.collector.collect(batch, step=VALIDATION_STEP)
+        for key, value in rollouts.metrics.items():
+            name = key.replace("rollout/", "val/")
+            self.log(name, value, on_epoch=True, sync_dist=True, batch_size=len(batch))
+
     def _forward(self, model: nn.Module, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         if batch.advantages.numel() == 0:
             empty = torch.zeros_like(batch.engine_logprobs)
@@ -197,6 +214,7 @@ class VPOModule(L.LightningModule):
         metrics["train/learning_rate"] = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
         for key, value in metrics.items():
             self.log(key, value, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
+        self.log("step", float(self.step), on_step=False, on_epoch=True, batch_size=1)
         self._metrics.clear()
 
     def step_figures(self) -> dict[str, float]:

@@ -60,7 +60,11 @@ class PolicyObjective:
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
         advantages = batch.advantages.to(logprobs.dtype)[:, None]
         total = self.surrogate(logprobs, old, advantages, mask).sum()
-        sums = {"tokens": mask.sum(), "loss": total, "entropy": torch.where(mask, entropy, 0.0).sum()}
+        sums = {
+            "tokens": mask.sum(),
+            "loss": total,
+            "entropy": torch.where(mask, entropy, 0.0).sum(),
+        }
         mismatch = torch.where(mask, (old - batch.engine_logprobs).abs(), 0.0)
         sums["mismatch"] = mismatch.sum()
         sums["ratio_moved"] = torch.where(mask, (logprobs - old).abs().exp() - 1, 0.0).sum()
