@@ -44,10 +44,10 @@ _DASHES = ("none", "8 5", "2 5", "10 4 2 4")
 def picture(row: PromptRow, answers: Sequence[str]) -> str:
     """An SVG of the row's grid with the walk of each answer.
 
-    Start is a ringed S, end a framed E, gold discs, diamonds lozenges, lava waves, walls filled cells, the
-    bonus tile a thin cross. Routes differ in colour, dashes and offset; a route ends in a dot where
-    its walk stops. Title and description say the same in words; colours follow the reader's light
-    or dark setting.
+    Start is a ringed S, end a framed E, gold discs, diamonds lozenges, lava waves, walls filled
+    cells, the bonus tile a thin cross. Routes differ in colour, dashes and offset; a route ends in
+    a dot where its walk stops. Title and description say the same in words; colours follow the
+    reader's light or dark setting.
 
     Args:
         row: A row of `MazeTask`.

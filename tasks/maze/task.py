@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.parsing import AnswerFormat, SeparatedAnswers
 from vpo_lightning.task import Objective, PromptRow, Task
+from vpo_lightning.tasks.fields import Fields
+from vpo_lightning.tasks.loading import SPLITS, LazyRows, check_split
 from vpo_lightning.tasks.maze.construction import Construction
 from vpo_lightning.tasks.maze.formats import RouteTags
 from vpo_lightning.tasks.maze.grid import MOVES, Maze
-from vpo_lightning.tasks.maze.loading import read_mazes
+from vpo_lightning.tasks.maze.loading import read_maze, read_mazes
 from vpo_lightning.tasks.maze.prompts import compact_prompt, compact_vocabulary, text_prompt
 from vpo_lightning.tasks.maze.routes import (
     Route,
@@ -25,7 +26,8 @@ from vpo_lightning.tasks.maze.routes import (
     walk_cells,
     walk_moves,
 )
-from vpo_lightning.tasks.maze.rows import LazyRows, draw_maze, maze_of
+from vpo_lightning.tasks.maze.rows import draw_maze, maze_of
+from vpo_lightning.tasks.settings import check_settings
 
 OBJECTIVES = (
     Objective("completion", "reaching the exit within the allowed moves"),
@@ -53,7 +55,8 @@ class MazeTask(Task):
         size: Rows and columns of the grids.
         style: ``text`` for language models; ``compact``, one word per cell, for small models.
         answers: ``moves``, or ``cells`` entered (compact style only).
-        scoring: ``linear`` (the paper's text) or ``convex_bonus`` (see `reward_vector`).
+        scoring: ``linear`` (the paper's text) or ``convex_bonus`` (see `reward_vector`); it rules
+            over the ``score_mode`` that rows of a file may have.
         train_rows: Number of generated training mazes; a file brings its own number.
         test_rows: Number of generated test mazes; a file brings its own number.
         train_path: File of training mazes (see `read_mazes`); None generates them.
@@ -81,6 +84,7 @@ class MazeTask(Task):
 
     def __post_init__(self) -> None:
         """Checks the settings."""
+        check_settings(self)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 expected = " or ".join(choices)
@@ -90,9 +94,8 @@ class MazeTask(Task):
                 "task.answers=cells needs task.style=compact; set task.answers=moves for text"
             )
         for name in ("size", "train_rows", "test_rows"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"task.{name}={value!r}: expected a whole number, 1 or more")
+            if getattr(self, name) < 1:
+                raise ConfigError(f"task.{name}={getattr(self, name)}: expected 1 or more")
         if self.train_path is None or self.test_path is None:
             self._numbers = Construction.of(self.size, self.construction)
 
@@ -103,17 +106,19 @@ class MazeTask(Task):
 
     def rows(self, split: str) -> Sequence[PromptRow]:
         """The prompts of a split, made on demand."""
-        if split not in ("train", "test"):
-            raise ConfigError(f"split {split!r}: the maze task has the splits train and test")
-        counts = {"train": self.train_rows, "test": self.test_rows}
-        held = self._held.get(split)
-        return LazyRows(counts[split] if held is None else len(held), partial(self._row, split))
+        check_split(split)
+        mazes = self._held.get(split)
+        if mazes is not None:
+            return LazyRows(range(len(mazes)), partial(self._held_row, split))
+        count = self.train_rows if split == "train" else self.test_rows
+        return LazyRows(range(count), partial(self._generated_row, split))
 
     def score(self, answer: str, row: PromptRow) -> list[float]:
         """Completion, gold, diamond and avoid_lava of one route."""
         maze, route = maze_of(row), self._parse(answer)
         walk = walk_moves(maze, route) if self.answers == "moves" else walk_cells(maze, route)
-        return reward_vector(maze, walk, convex_bonus=self.scoring == "convex_bonus")
+        scoring = row.ground_truth.get("score_mode", self.scoring)
+        return reward_vector(maze, walk, convex_bonus=scoring == "convex_bonus")
 
     def is_parsed(self, answer: str) -> bool:
         """Whether the answer holds at least one move (or begins with a cell)."""
@@ -124,9 +129,25 @@ class MazeTask(Task):
         del rewards
         return self._parse(answer)
 
+    def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:
+        """A row of any size without a question; its ``score_mode`` is ours where it has none.
+
+        Answers in cells need grids of `size`.
+        """
+        record = Fields(ground_truth, row_id, "ground_truth")
+        scoring = record.text("score_mode") if record.has("score_mode") else self.scoring
+        if scoring not in _CHOICES["scoring"]:
+            raise record.error("score_mode", f"is {scoring!r}; expected linear or convex_bonus")
+        maze = read_maze(record, self.size if self.answers == "cells" else None)
+        return PromptRow(row_id, "", self._ground_truth(maze, scoring), OBJECTIVES)
+
+    def row_from_record(self, row_id: str, record: Mapping[str, Any]) -> PromptRow:
+        """The row of one record of a file of mazes; scored as `scoring` says."""
+        return self._row(row_id, read_maze(Fields(record, row_id), self.size))
+
     def check(self) -> None:
         """Reads the files and draws one maze of each generated split."""
-        for split in ("train", "test"):
+        for split in SPLITS:
             _ = self.rows(split)[0]
 
     def vocabulary(self) -> list[str]:
@@ -151,21 +172,28 @@ class MazeTask(Task):
         """The mazes of each split that comes from a file."""
         paths = {"train": self.train_path, "test": self.test_path}
         return {
-            split: read_mazes(Path(path), self.size, key=f"task.{split}_path")
+            split: read_mazes(path, f"task.{split}_path", self.size)
             for split, path in paths.items()
             if path is not None
         }
 
-    def _row(self, split: str, index: int) -> PromptRow:
-        if split in self._held:
-            maze = self._held[split][index]
-        else:
-            maze = draw_maze(self.size, self._numbers, self.seed, split, index)
+    def _held_row(self, split: str, index: int) -> PromptRow:
+        return self._row(f"{split}-{index + 1}", self._held[split][index])
+
+    def _generated_row(self, split: str, index: int) -> PromptRow:
+        maze = draw_maze(self.size, self._numbers, self.seed, split, index)
+        return self._row(f"{split}-{index + 1}", maze)
+
+    def _row(self, row_id: str, maze: Maze) -> PromptRow:
         if self.style == "compact":
             prompt = compact_prompt(maze)
         else:
             prompt = text_prompt(maze, convex_bonus=self.scoring == "convex_bonus")
-        ground_truth = {
+        return PromptRow(row_id, prompt, self._ground_truth(maze, self.scoring), OBJECTIVES)
+
+    def _ground_truth(self, maze: Maze, scoring: str) -> dict[str, Any]:
+        """The fields of the public reference implementation, and the language of answers."""
+        return {
             "grid_text": maze.text,
             "start": maze.coordinates(maze.start),
             "end": maze.coordinates(maze.end),
@@ -173,6 +201,6 @@ class MazeTask(Task):
             "num_gold": len(maze.gold),
             "num_diamond": len(maze.diamonds),
             "num_lava": len(maze.lava),
+            "score_mode": scoring,
             "answers": self.answers,
         }
-        return PromptRow(f"{split}-{index}", prompt, ground_truth, OBJECTIVES)
