@@ -121,7 +121,7 @@ def _recomputed(
     """Return ``function(states, sampled)``, computed again in the backward pass."""
     if not torch.is_grad_enabled():
         return function(states, sampled)
-    recompute: Callable[..., tuple[Tensor, Tensor]] = checkpoint
+    recompute: Callable[..., tuple[Tensor, Tensor]] = checkpoint  # pyright: ignore
     return recompute(function, states, sampled, use_reentrant=False, preserve_rng_state=False)
 
 

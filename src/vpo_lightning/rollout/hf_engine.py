@@ -1,0 +1,223 @@
+"""Rollouts from a transformers model in the training process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from vpo_lightning.errors import ConfigError
+from vpo_lightning.rollout.decoding import EOS, STOP, DecodeBatch, Sampled, decode
+from vpo_lightning.rollout.engine import Completion, GenerationRequest, SamplingSettings
+from vpo_lightning.rollout.stopping import StopTexts, StopWatch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_Row = tuple[int, int]  # request, sample
+
+
+class HFEngine:
+    """A `RolloutEngine` on an own copy of a transformers causal language model.
+
+    The ids of a completion depend on its seed, its prompt and the weights, not on what else is in the
+    call, how the call is split, or how many processes share the work (exactly in float64; in float32
+    up to the rounding of matrix products of other shapes).
+
+    Args:
+        model_folder: Folder or Hub id of the start policy.
+        dtype: Name of a torch dtype.
+        device: Where the copy lives.
+        batch_tokens: Memory budget, in cached tokens: rows of a batch times (longest prompt plus
+            ``max_tokens``). One token takes 2 * layers * kv_heads * head_dim numbers.
+        attention: transformers' name of the attention function, ``sdpa`` or ``eager``.
+
+    Raises:
+        ConfigError: An attention function that cannot mask padded prompts.
+    """
+
+    def __init__(
+        self,
+        model_folder: str | Path,
+        *,
+        dtype: str = "float32",
+        device: str = "cpu",
+        batch_tokens: int = 65536,
+        attention: str = "sdpa",
+    ) -> None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        model = AutoModelForCausalLM.from_pretrained(
+            model_folder, dtype=getattr(torch, dtype), attn_implementation=attention
+        )
+        self._set_up(model, AutoTokenizer.from_pretrained(model_folder), device, batch_tokens)
+
+    @classmethod
+    def from_model(
+        cls,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        device: str = "cpu",
+        batch_tokens: int = 65536,
+    ) -> HFEngine:
+        """An engine on a copy of `model`."""
+        engine = cls.__new__(cls)
+        engine._set_up(copy.deepcopy(model), tokenizer, device, batch_tokens)
+        return engine
+
+    def _set_up(self, model: Any, tokenizer: Any, device: str, batch_tokens: int) -> None:
+        _refuse(model.config)
+        self.version = 0
+        self._batch_tokens = batch_tokens
+        self._device = torch.device(device)
+        self._model = model.to(self._device).eval().requires_grad_(False)
+        self._vocabulary = int(model.get_output_embeddings().weight.shape[0])
+        self._texts = StopTexts(tokenizer, self._vocabulary, self._device)
+        self._ends = self._end_tokens(tokenizer)
+        self._is_complete = True
+
+    def generate(
+        self, requests: Sequence[GenerationRequest], sampling: SamplingSettings
+    ) -> list[list[Completion]]:
+        """The completions of each request, in the order of its seeds.
+
+        Raises:
+            ConfigError: A prompt and its completion do not fit the model's positions, or one row
+                does not fit `batch_tokens`.
+            RuntimeError: The last weights did not arrive completely.
+            ValueError: An empty prompt.
+        """
+        if not self._is_complete:
+            raise RuntimeError(
+                "the last load_weights failed half-way, so the engine holds a mixture of two "
+                "versions; load complete weights before generating"
+            )
+        self._check(requests, sampling)
+        completions: list[list[Completion | None]] = [[None] * len(r.seeds) for r in requests]
+        for rows in self._batches(requests, sampling.max_tokens):
+            sampled = decode(self._model, self._decode_batch(requests, rows), sampling)
+            for (request, sample), completion in zip(rows, self._completions(sampled), strict=True):
+                completions[request][sample] = completion
+        return completions  # type: ignore[return-value]
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Copies new weights by state-dict name; a tied weight may come under any of its names.
+
+        Raises:
+            ValueError: A name the model does not have, a name that did not come, or another shape.
+                The engine then refuses to generate until complete weights have come.
+        """
+        self._is_complete = False
+        own = self._model.state_dict()
+        missing = {tensor.data_ptr() for tensor in own.values() if tensor.numel()}
+        with torch.no_grad():
+            for name, tensor in weights:
+                if name not in own:
+                    raise ValueError(
+                        f"weight {name!r} is unknown to this {type(self._model).__name__}; expected "
+                        f"names like {next(iter(own))!r}"
+                    )
+                if own[name].shape != tensor.shape:
+                    raise ValueError(
+                        f"weight {name!r} has shape {tuple(tensor.shape)}; expected "
+                        f"{tuple(own[name].shape)}"
+                    )
+                own[name].copy_(tensor)
+                missing.discard(own[name].data_ptr())
+        lacking = [name for name, tensor in own.items() if tensor.data_ptr() in missing]
+        if lacking:
+            raise ValueError(f"weights of {len(lacking)} names did not come: {lacking[:5]}")
+        self.version = version
+        self._is_complete = True
+
+    def close(self) -> None:
+        """Frees the copy of the model."""
+        self._model = None
+        self._is_complete = False
+
+    def _end_tokens(self, tokenizer: Any) -> Bool[Tensor, " V"]:
+        """Which tokens end a sequence: those of the generation config, and the tokenizer's own."""
+        named = getattr(self._model.generation_config, "eos_token_id", None)
+        ids = [] if named is None else [named] if isinstance(named, int) else list(named)
+        if tokenizer.eos_token_id is not None:
+            ids.append(tokenizer.eos_token_id)
+        ends = torch.zeros(self._vocabulary, dtype=torch.bool, device=self._device)
+        ends[ids] = True
+        return ends
+
+    def _check(self, requests: Sequence[GenerationRequest], sampling: SamplingSettings) -> None:
+        limit = self._model.config.max_position_embeddings
+        for request in requests:
+            length = len(request.prompt_ids)
+            if length == 0:
+                raise ValueError(f"request {request.id}: the prompt has no tokens")
+            if length + sampling.max_tokens > limit:
+                raise ConfigError(
+                    f"request {request.id}: a prompt of {length} tokens and a completion of up to "
+                    f"{sampling.max_tokens} exceed the model's {limit} positions; lower "
+                    f"rollout.sampling.max_tokens or rollout.max_prompt_tokens"
+                )
+            if length + sampling.max_tokens > self._batch_tokens:
+                raise ConfigError(
+                    f"request {request.id}: one row of {length + sampling.max_tokens} tokens "
+                    f"exceeds engine.batch_tokens={self._batch_tokens}; raise it"
+                )
+
+    def _batches(
+        self, requests: Sequence[GenerationRequest], max_tokens: int
+    ) -> Iterator[list[_Row]]:
+        """Rows in batches within the budget; prompts of similar length together, longest first."""
+        order = sorted(range(len(requests)), key=lambda i: -len(requests[i].prompt_ids))
+        rows = [(i, sample) for i in order for sample in range(len(requests[i].seeds))]
+        start = 0
+        while start < len(rows):
+            longest = len(requests[rows[start][0]].prompt_ids)
+            size = self._batch_tokens // (longest + max_tokens)
+            yield rows[start : start + size]
+            start += size
+
+    def _decode_batch(
+        self, requests: Sequence[GenerationRequest], rows: Sequence[_Row]
+    ) -> DecodeBatch:
+        used = list(dict.fromkeys(request for request, _ in rows))
+        place = {request: i for i, request in enumerate(used)}
+        seeds = [requests[request].seeds[sample] for request, sample in rows]
+        return DecodeBatch(
+            prompts=[requests[request].prompt_ids for request in used],
+            prompt_index=torch.tensor([place[r] for r, _ in rows], device=self._device),
+            seeds=torch.tensor(seeds, dtype=torch.int64, device=self._device),
+            watch=StopWatch(self._texts, [requests[request].stop for request, _ in rows]),
+            ends=self._ends,
+        )
+
+    def _completions(self, sampled: Sampled) -> list[Completion]:
+        lengths = sampled.lengths.tolist()
+        ids = [row[:n] for row, n in zip(sampled.ids.tolist(), lengths, strict=True)]
+        logprobs = [row[:n] for row, n in zip(sampled.logprobs.tolist(), lengths, strict=True)]
+        texts = self._texts.decode(ids)
+        reasons = [_REASONS.get(reason, "length") for reason in sampled.reasons.tolist()]
+        return [Completion(*parts) for parts in zip(ids, logprobs, texts, reasons, strict=True)]
+
+
+_REASONS = {EOS: "eos", STOP: "stop"}
+
+
+def _refuse(config: Any) -> None:
+    """Refuses models that the decoding loop would compute wrongly."""
+    if config._attn_implementation not in ("sdpa", "eager"):
+        raise ConfigError(
+            f"engine.attention={config._attn_implementation}: the hf engine masks padded prompts, "
+            f"which needs sdpa or eager; set engine.attention to one of them"
+        )
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"} or getattr(config, "sliding_window", None) is not None:
+        raise ConfigError(
+            f"engine=hf does not decode a {config.model_type} model with layers {sorted(kinds)} and "
+            f"sliding_window={getattr(config, 'sliding_window', None)}; set engine=vllm"
+        )
