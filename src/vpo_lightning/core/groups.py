@@ -9,9 +9,9 @@ from torch import Tensor
 
 from vpo_lightning.core.validation import require_finite
 
-# Scalarized rewards held at a time: 2 MiB of float64 stay inside a core's cache and bound the
+# Scalarized rewards held at a time: 1 MiB of float64 stay inside a core's cache and bound the
 # memory of large batches.
-_BLOCK_ELEMENTS = 1 << 18
+_BLOCK_ELEMENTS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RewardGroups:
 
     def ungroup(self, values: Tensor) -> Tensor:
         """Return values (B, ...) with the caller's group axes in place of B."""
-        return values.reshape(*self.leading, *values.shape[1:])
+        return values.reshape((*self.leading, *values.shape[1:]))
 
 
 def prepare_groups(

@@ -11,16 +11,17 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-# The Weyl increment and the two multipliers of SplitMix64 (Steele, Lea and Flood, "Fast splittable
-# pseudorandom number generators", OOPSLA 2014; the multipliers are Stafford's variant 13), and the
-# two of the 64-bit finaliser of MurmurHash3, written as the signed integers that torch stores.
+# The Weyl increment and the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable
+# pseudorandom number generators", OOPSLA 2014; Stafford's variant 13), and the 64-bit finaliser of
+# MurmurHash3: right shifts and multipliers, these written as the signed integers that torch stores.
 _WEYL = 0x9E3779B97F4A7C15 - 2**64
-_SPLITMIX = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
-_MURMUR = (0xFF51AFD7ED558CCD - 2**64, 0xC4CEB9FE1A85EC53 - 2**64)
+_SPLITMIX = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
+_MURMUR = ((33, 0xFF51AFD7ED558CCD - 2**64), (33, 0xC4CEB9FE1A85EC53 - 2**64), (33, 1))
 # Bits of 1.0 in float64: 52 random bits below this exponent are a float in [1, 2).
 _ONE_BITS = 0x3FF0000000000000
+_MANTISSA = (1 << 52) - 1
 # Elements hashed at a time: the working set (a few int64 arrays) stays inside a core's cache.
-_BLOCK = 1 << 15
+_BLOCK = 1 << 16
 
 
 def derive_seed(*parts: int | str) -> int:
@@ -77,31 +78,25 @@ def counter_uniform(
     """
     if count < 0 or start < 0:
         raise ValueError(f"count and start must not be negative, got {count} and {start}")
-    origin = _finalise(seeds.reshape(-1, 1), shifts=(33, 33, 33), multipliers=_MURMUR)
+    origin = seeds.reshape(-1, 1).clone()
+    _finalise_(origin, torch.empty_like(origin), _MURMUR)
     positions = torch.arange(start + 1, start + count + 1, device=seeds.device) * _WEYL
-    bits = torch.empty(origin.shape[0], count, dtype=torch.int64, device=seeds.device)
+    bits = torch.empty(len(origin), count, dtype=torch.int64, device=seeds.device)
     rows = max(1, _BLOCK // max(1, count))
-    for first in range(0, bits.shape[0], rows):
+    scratch = torch.empty_like(bits[:rows])
+    for first in range(0, len(bits), rows):
         block = torch.add(origin[first : first + rows], positions, out=bits[first : first + rows])
-        _finalise_(block, shifts=(30, 27, 31), multipliers=_SPLITMIX)
-        _unsigned_shift_(block, 12).bitwise_or_(_ONE_BITS)
+        _finalise_(block, scratch[: len(block)], _SPLITMIX)
+        block.bitwise_right_shift_(12).bitwise_and_(_MANTISSA).bitwise_or_(_ONE_BITS)
     # [1, 2) minus (1 - 2**-53) is exact: the result is an odd multiple of 2**-53 below 1.
     return bits.view(torch.float64).sub_(1.0 - 2.0**-53).reshape(*seeds.shape, count)
 
 
-def _finalise(values: Tensor, shifts: tuple[int, int, int], multipliers: tuple[int, int]) -> Tensor:
-    return _finalise_(values.clone(), shifts, multipliers)
-
-
-def _finalise_(
-    values: Tensor, shifts: tuple[int, int, int], multipliers: tuple[int, int]
-) -> Tensor:
-    """Mix the bits of 64-bit integers in place: xor-shift, multiply, twice, and xor-shift."""
-    for shift, multiplier in zip(shifts[:2], multipliers, strict=True):
-        values.bitwise_xor_(_unsigned_shift_(values.clone(), shift)).mul_(multiplier)
-    return values.bitwise_xor_(_unsigned_shift_(values.clone(), shifts[2]))
-
-
-def _unsigned_shift_(values: Tensor, shift: int) -> Tensor:
-    """Shift right in place, filling with zeros (torch's shift copies the sign)."""
-    return values.bitwise_right_shift_(shift).bitwise_and_((1 << (64 - shift)) - 1)
+def _finalise_(values: Tensor, scratch: Tensor, mixer: tuple[tuple[int, int], ...]) -> None:
+    """Mix the bits of 64-bit integers in place: xor with a right shift, multiply, and again."""
+    for shift, multiplier in mixer:
+        # torch's right shift copies the sign; the mask makes it a shift of unsigned numbers.
+        torch.bitwise_right_shift(values, shift, out=scratch)
+        values.bitwise_xor_(scratch.bitwise_and_((1 << (64 - shift)) - 1))
+        if multiplier != 1:
+            values.mul_(multiplier)

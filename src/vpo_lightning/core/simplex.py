@@ -43,16 +43,16 @@ def dirichlet_from_uniform(
             "set `weights.alpha`"
         )
     if bool((alpha == 1).all()):
-        # log1p of a number near 0 would be better conditioned, but u and 1 - u are alike here.
-        masses = torch.log(uniforms).neg_()
+        # The signs cancel in the ratio.
+        masses = torch.log(uniforms)
     else:
-        logs = log_gamma_quantile(uniforms, alpha[:, None])
+        logs = log_gamma_quantile(uniforms, alpha[:, None].to(uniforms.device))
         if present is not None:
             logs = logs.masked_fill(present[..., None] == 0, -torch.inf)
         masses = torch.exp(logs - logs.amax(dim=-2, keepdim=True))
     if present is not None:
-        masses = masses * present[..., None]
-    return (masses / _ordered_sum(masses)[..., None, :]).transpose(-1, -2)
+        masses *= present[..., None]
+    return masses.div_(_ordered_sum(masses)[..., None, :]).transpose(-1, -2)
 
 
 def log_gamma_quantile(
@@ -64,7 +64,7 @@ def log_gamma_quantile(
     (the density of a log-Gamma variable is log-concave) and the start ``(log p + log Gamma(alpha +
     1)) / alpha`` lies left of the root, because ``P(alpha, x) <= x^alpha / Gamma(alpha + 1)``; so
     the steps go right only and cannot overshoot. For tiny x the start is already the answer.
-    Each element stops on its own, hence the result does not depend on the others in the batch.
+    The result is as good as torch's incomplete gamma function (about nine digits for alpha > 20).
 
     Args:
         probability: Numbers in (0, 1).

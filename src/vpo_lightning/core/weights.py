@@ -11,15 +11,18 @@ over a group's own objectives and the columns behind them are exactly 0.
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from vpo_lightning.core.seeding import counter_uniform
-from vpo_lightning.core.simplex import as_alpha, dirichlet_from_uniform
-
-Source = torch.Generator | Int64[Tensor, "*groups"]
-Objectives = int | Int64[Tensor, "*groups"]
+from vpo_lightning.core.draws import (
+    DrawGroups,
+    Objectives,
+    Source,
+    dirichlet_group_by_group,
+    dirichlet_points,
+    draw_groups,
+)
 
 
 def fixed(
@@ -44,15 +47,15 @@ def fixed(
         ValueError: The number of weights is not K, or one is negative or not finite, or all are 0.
     """
     del step
-    counts = _counts(num_objectives, source)
+    groups = draw_groups(num_objectives, source)
     if weights is None:
-        present = _present(counts)
+        present = groups.present()
         vector = present / present.sum(dim=-1, keepdim=True) if normalize else present
         return vector.unsqueeze(-2)
     vector = torch.tensor([float(weight) for weight in weights], dtype=torch.float64)
-    if not bool((counts == len(vector)).all()):
+    if not bool((groups.counts == len(vector)).all()):
         raise ValueError(
-            f"{len(vector)} fixed weights were given for {_range(counts)} objectives; "
+            f"{len(vector)} fixed weights were given for {groups.describe_counts()} objectives; "
             "set `weights.weights` to one number per objective, or to null for their mean"
         )
     if not bool((torch.isfinite(vector) & (vector >= 0)).all()) or float(vector.sum()) <= 0:
@@ -61,7 +64,7 @@ def fixed(
             "set `weights.weights`"
         )
     vector = vector / vector.sum() if normalize else vector
-    return vector.expand(*counts.shape, 1, -1).clone()
+    return vector.expand(*groups.counts.shape, 1, -1).clone()
 
 
 def dirichlet(
@@ -88,10 +91,7 @@ def dirichlet(
     """
     del step
     _require_draws(num_draws)
-    seeds, counts = _seeds(source), _counts(num_objectives, source)
-    width = int(counts.max()) if counts.numel() else 0
-    uniforms = counter_uniform(seeds, width * num_draws).reshape(*seeds.shape, width, num_draws)
-    return dirichlet_from_uniform(uniforms, as_alpha(alpha, width), _padding(counts, width))
+    return dirichlet_points(draw_groups(num_objectives, source), alpha, num_draws)
 
 
 def sobol(
@@ -119,18 +119,14 @@ def sobol(
     """
     del step
     _require_draws(num_draws)
-    seeds, counts = _seeds(source), _counts(num_objectives, source)
-    width = int(counts.max()) if counts.numel() else 0
-    uniforms = torch.full((seeds.numel(), width, num_draws), 0.5, dtype=torch.float64)
-    for row, (seed, count) in enumerate(
-        zip(seeds.reshape(-1).cpu(), counts.reshape(-1).cpu(), strict=True)
-    ):
-        engine = SobolEngine(int(count), scramble=True, seed=int(seed))
-        uniforms[row, :count] = engine.draw(num_draws, dtype=torch.float64).T
-    # The net lives on multiples of 2**-30 from 0: half a cell keeps logarithms finite.
-    uniforms = (uniforms + 2.0**-31).clamp_(max=1 - 2.0**-31)
-    uniforms = uniforms.reshape(*seeds.shape, width, num_draws).to(seeds.device)
-    return dirichlet_from_uniform(uniforms, as_alpha(alpha, width), _padding(counts, width))
+
+    def net(group: DrawGroups) -> Float64[Tensor, "K N"]:
+        engine = SobolEngine(group.width, scramble=True, seed=int(group.seeds))
+        points = engine.draw(num_draws, dtype=torch.float64).T.to(group.seeds.device)
+        # The net lives on multiples of 2**-30 from 0: half a cell keeps logarithms finite.
+        return (points + 2.0**-31).clamp_max(1 - 2.0**-31)
+
+    return dirichlet_group_by_group(draw_groups(num_objectives, source), alpha, net)
 
 
 def random_subset(
@@ -154,13 +150,12 @@ def random_subset(
     """
     del step
     _require_draws(num_draws)
-    seeds, counts = _seeds(source), _counts(num_objectives, source)
-    width = int(counts.max()) if counts.numel() else 0
-    uniforms = counter_uniform(seeds, width * num_draws).reshape(*seeds.shape, width, num_draws)
+    groups = draw_groups(num_objectives, source)
+    uniforms = groups.uniforms(num_draws)
     members = torch.zeros_like(uniforms, dtype=torch.bool)
-    empty = torch.ones(*seeds.shape, num_draws, dtype=torch.bool, device=seeds.device)
-    for k in range(width):
-        left = (counts - k).double()[..., None]
+    empty = torch.ones_like(uniforms[..., 0, :], dtype=torch.bool) if groups.width else members
+    for k in range(groups.width):
+        left = (groups.counts - k).double()[..., None]
         # 2**(m - 1) / (2**m - 1) without overflow for many objectives.
         first = 1 / (2 - torch.exp2(1 - left))
         joins = uniforms[..., k, :] < torch.where(empty, first, 0.5)
@@ -210,40 +205,3 @@ def annealed_dirichlet(
 def _require_draws(num_draws: int) -> None:
     if num_draws < 1:
         raise ValueError(f"num_draws must be at least 1, got {num_draws}; set `weights.num_draws`")
-
-
-def _seeds(source: Source) -> Int64[Tensor, "*groups"]:
-    if isinstance(source, torch.Generator):
-        return torch.randint(2**63 - 1, (), generator=source, device=source.device)
-    return source
-
-
-def _counts(num_objectives: Objectives, source: Source) -> Int64[Tensor, "*groups"]:
-    shape = () if isinstance(source, torch.Generator) else source.shape
-    device = source.device
-    if isinstance(num_objectives, int):
-        counts = torch.full(shape, num_objectives, dtype=torch.int64, device=device)
-    else:
-        counts = num_objectives.to(device)
-    if counts.shape != shape:
-        raise ValueError(
-            f"num_objectives has shape {tuple(counts.shape)} for seeds of shape {tuple(shape)}"
-        )
-    if counts.numel() and int(counts.min()) < 1:
-        raise ValueError("a prompt has no objective; every prompt needs at least one")
-    return counts
-
-
-def _present(counts: Int64[Tensor, "*groups"]) -> Float64[Tensor, "*groups K"]:
-    width = int(counts.max()) if counts.numel() else 0
-    return (torch.arange(width, device=counts.device) < counts[..., None]).double()
-
-
-def _padding(counts: Int64[Tensor, "*groups"], width: int) -> Float64[Tensor, "*groups K"] | None:
-    """Return the presence of each objective, or None where no group has padding."""
-    return None if bool((counts == width).all()) else _present(counts)
-
-
-def _range(counts: Int64[Tensor, "*groups"]) -> str:
-    least, most = int(counts.min()), int(counts.max())
-    return str(least) if least == most else f"{least} to {most}"
