@@ -162,7 +162,7 @@ def test_random_subsets_are_uniform_over_all_of_them() -> None:
 
 def test_subset_members_join_with_the_conditional_probabilities() -> None:
     # By hand for K = 2: first joins with 2/3; second always if the first did not, else 1/2.
-    chances = dict.fromkeys(product((0, 1), repeat=2), 0.0)
+    chances = dict.fromkeys(product(range(2), repeat=2), 0.0)
     chances[1, 1] = chances[1, 0] = 2 / 3 * 1 / 2
     chances[0, 1] = 1 / 3
     assert all(math.isclose(chances[key], 1 / 3) for key in ((1, 1), (1, 0), (0, 1)))

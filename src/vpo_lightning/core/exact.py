@@ -79,7 +79,7 @@ def expected_max_of_two(
     itself = torch.eye(count, dtype=torch.bool, device=difference.device)
     gaps = (difference[:, None] - difference[None, :]).masked_fill(itself, 1.0)
     if count > 1 and bool(
-        (gaps.abs() < _SMALLEST_GAP * difference.abs().max()).masked_fill(itself, False).any()
+        (gaps.abs() <= _SMALLEST_GAP * difference.abs().max()).masked_fill(itself, False).any()
     ):
         return exact_expected_max(pair)
     terms = difference.clamp_min(0.0) ** count / gaps.prod(dim=1)
@@ -88,7 +88,7 @@ def expected_max_of_two(
 
 def exact_set_reward(
     rewards: Float[Tensor, "*groups G M K"],
-    weights: Float[Tensor, "*#groups N K"],
+    weights: Float[Tensor, "*#groups N _K"],
     answer_mask: Bool[Tensor, "*groups G M"] | None = None,
     *,
     objective_mask: Bool[Tensor, "*groups K"] | None = None,
@@ -152,10 +152,10 @@ def _integrate(
             f"{objectives}; use `core.scalarization.set_reward` with `weights: sobol` instead"
         )
     leading = rewards.shape[:-2]
-    flat = rewards.reshape(-1, answers, objectives).double()
+    flat = rewards.reshape(leading.numel(), answers, objectives).double()
     mask = torch.ones_like(flat[..., 0], dtype=torch.bool)
     if answer_mask is not None:
-        mask = answer_mask.reshape(-1, answers)
+        mask = answer_mask.reshape(flat.shape[:2])
         flat = flat.masked_fill(~mask[..., None], 0.0)
     require_finite(flat, "the reward", ("answer", "objective"))
     values, shares = flat.new_zeros(len(flat)), flat.new_zeros(len(flat), answers)

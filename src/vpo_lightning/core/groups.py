@@ -48,7 +48,7 @@ class RewardGroups:
 
 def prepare_groups(
     rewards: Float[Tensor, "*groups G M K"],
-    weights: Float[Tensor, "*#groups N K"],
+    weights: Float[Tensor, "*#groups N _K"],
     answer_mask: Bool[Tensor, "*groups G M"] | None,
     objective_mask: Bool[Tensor, "*groups K"] | None,
     prompt_ids: Sequence[str] | None,
@@ -68,9 +68,9 @@ def prepare_groups(
     if num_draws == 0:
         raise ValueError("weights hold no draw (N = 0); set `weights.num_draws` to at least 1")
     leading = rewards.shape[:-3]
-    rewards = rewards.reshape(-1, *rewards.shape[-3:]).double()
+    rewards = rewards.reshape(leading.numel(), *rewards.shape[-3:]).double()
     weights = weights.double().expand(*leading, num_draws, num_objectives)
-    weights = weights.reshape(-1, num_draws, num_objectives)
+    weights = weights.reshape(leading.numel(), num_draws, num_objectives)
     answers = _flat_mask(answer_mask, rewards.shape[:3], rewards.device)
     objectives = _flat_mask(objective_mask, (rewards.shape[0], num_objectives), rewards.device)
     if answer_mask is not None or objective_mask is not None:
@@ -109,7 +109,7 @@ def scalarized_blocks(
                 values = products.masked_fill(absent, torch.inf).amin(dim=-1)
             else:
                 values = torch.bmm(flat, weights.transpose(1, 2))
-            values = values.reshape(-1, rollouts, answers, values.shape[-1])
+            values = values.reshape(len(flat), rollouts, answers, -1)
             if not complete:
                 values = values.masked_fill(~groups.answer_mask[block][..., None], -torch.inf)
             yield block, values

@@ -19,7 +19,7 @@ OverAnswers = Literal["max", "sum", "mean"]
 
 def set_reward(
     rewards: Float[Tensor, "*groups G M K"],
-    weights: Float[Tensor, "*#groups N K"],
+    weights: Float[Tensor, "*#groups N _K"],
     answer_mask: Bool[Tensor, "*groups G M"] | None = None,
     over_answers: OverAnswers = "max",
     *,
@@ -62,7 +62,7 @@ def set_reward(
 
 def chebyshev_set_reward(
     rewards: Float[Tensor, "*groups G M K"],
-    weights: Float[Tensor, "*#groups N K"],
+    weights: Float[Tensor, "*#groups N _K"],
     answer_mask: Bool[Tensor, "*groups G M"] | None = None,
     *,
     objective_mask: Bool[Tensor, "*groups K"] | None = None,
@@ -80,7 +80,7 @@ def chebyshev_set_reward(
 
 def pool_credit(
     rewards: Float[Tensor, "*groups G M K"],
-    weights: Float[Tensor, "*#groups N K"],
+    weights: Float[Tensor, "*#groups N _K"],
     answer_mask: Bool[Tensor, "*groups G M"] | None = None,
     *,
     objective_mask: Bool[Tensor, "*groups K"] | None = None,
@@ -106,7 +106,7 @@ def pool_credit(
 
 def diversity_bonus(
     rewards: Float[Tensor, "*groups G M K"],
-    weights: Float[Tensor, "*#groups N K"],
+    weights: Float[Tensor, "*#groups N _K"],
     answer_mask: Bool[Tensor, "*groups G M"] | None = None,
     *,
     bonus: float = 0.5,
@@ -147,7 +147,7 @@ def diversity_bonus(
 
 def win_shares(
     rewards: Float[Tensor, "*groups G M K"],
-    weights: Float[Tensor, "*#groups N K"],
+    weights: Float[Tensor, "*#groups N _K"],
     answer_mask: Bool[Tensor, "*groups G M"] | None = None,
     *,
     objective_mask: Bool[Tensor, "*groups K"] | None = None,
@@ -162,13 +162,14 @@ def win_shares(
     shares = torch.zeros_like(groups.answer_mask, dtype=torch.float64)
     for rows, values in scalarized_blocks(groups):
         wins = (values == values.amax(dim=2, keepdim=True)) & torch.isfinite(values)
+        wins = wins.double()
         shares[rows] += (wins / wins.sum(dim=2, keepdim=True).clamp_min(1)).sum(dim=-1)
     return groups.ungroup(shares / groups.num_draws)
 
 
 def monte_carlo_standard_error(
     rewards: Float[Tensor, "*groups G M K"],
-    weights: Float[Tensor, "*#groups N K"],
+    weights: Float[Tensor, "*#groups N _K"],
     answer_mask: Bool[Tensor, "*groups G M"] | None = None,
     *,
     objective_mask: Bool[Tensor, "*groups K"] | None = None,
