@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
     {"lightning"},
     {"build"},
     {"train", "warmup", "evaluate", "score", "rescore", "worker"}
-    | {"entry", "config_errors", "launch", "resume", "training"},
+    | {"entry", "config_errors", "launch", "resume", "sweep", "training"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 STRANGERS = {"policy", "rollout"}  # one layer, but weights travel as an iterator of tensors

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -13,9 +14,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 # Where each folder of the repository is installed.
-PLACES = {"src/vpo_lightning": "vpo_lightning", "conf": "vpo_lightning/conf"}
-PLACES["tasks"] = "vpo_lightning/tasks"
+PLACES = {
+    "src/vpo_lightning": "vpo_lightning",
+    "conf": "vpo_lightning/conf",
+    "tasks": "vpo_lightning/tasks",
+}
 PROJECT_FILES = ["pyproject.toml", "setup.py", "README.md", "LICENSE"]
+COMMANDS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
@@ -87,9 +92,9 @@ def test_wheel_imports_from_its_own_environment(environment: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["vpo-train", "vpo-warmup", "vpo-eval", "vpo-score"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_installed_command_shows_its_help(command: str, environment: Path, tmp_path: Path) -> None:
-    assert command in run_outside(environment, tmp_path, command, "--help")
+    assert run_outside(environment, tmp_path, command, "--help").strip()
 
 
 @pytest.mark.slow

@@ -80,7 +80,8 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     engine.close()
     if trainer.is_global_zero:
         write_json(summary, folder / "summary.json")
-        print(evaluation_table(summary.get("evaluation", {})), flush=True)
+        print(evaluation_table(summary.get("evaluation", {})))
+        print(f"results: {folder}", flush=True)
     return summary
 
 
