@@ -87,9 +87,8 @@ def test_many_draws_approach_the_exact_values() -> None:
     weights = dirichlet(2, torch.tensor(5), num_draws=40_000)
     found = set_reward(GROUP, weights)
     error = monte_carlo_standard_error(GROUP, weights)
-    assert bool(
-        ((found - torch.tensor([0.75, 0.5, 0.5, 0.6]).double()).abs() <= 5 * error + 1e-12).all()
-    )
+    exact = torch.tensor([0.75, 0.5, 0.5, 0.6], dtype=torch.float64)
+    assert bool(((found - exact).abs() <= 5 * error + 1e-12).all())
 
 
 def test_sum_and_maximum_over_answers_rank_the_conflict_sets_differently() -> None:

@@ -152,7 +152,7 @@ def finite_scores(scores: Float[Tensor, "*groups G"]) -> Float64[Tensor, "*group
 
 
 def _singleton(
-    values: Float64[Tensor, "*groups 1"], divisor: float, singleton: Singleton
+    values: Float64[Tensor, "*groups 1"], divisor: float, singleton: str
 ) -> Float64[Tensor, "*groups 1"]:
     if singleton == "zero":
         return torch.zeros_like(values)
