@@ -25,6 +25,13 @@ class ChatRow:
     user: str
     ground_truth: Mapping[str, Any] | str
 
+    def truth_fields(self, record: Fields) -> Fields:
+        """The ground truth as an object with its place; raises ConfigError if it is text."""
+        reward_model = record.inner("reward_model")
+        if isinstance(self.ground_truth, str):
+            raise reward_model.error("ground_truth", "is text; expected an object")
+        return Fields(self.ground_truth, record.place, reward_model.path_of("ground_truth"))
+
 
 def is_chat_row(record: Fields) -> bool:
     """Whether a record is in the schema of veRL instead of the data set's own."""

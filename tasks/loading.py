@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 _log = logging.getLogger(__name__)
 
 
-class SkipRow(Exception):
+class SkipRow(ConfigError):
     """A row that is well formed and not used; its text is the reason that is counted and logged."""
 
 
@@ -68,7 +68,11 @@ def join_rows(*parts: LazyRows[Any]) -> LazyRows[tuple[LazyRows[Any], int]]:
     return LazyRows(items, lambda item: item[0][item[1]], counts)
 
 
-def load_rows(records: Records, make_row: Callable[[Fields, int], PromptRow]) -> LazyRows[int]:
+def load_rows(
+    records: Records,
+    make_row: Callable[[Fields, int], PromptRow],
+    left_out: Callable[[PromptRow], Mapping[str, int]] = lambda row: {},
+) -> LazyRows[int]:
     """The prompt rows of a data file.
 
     Every row is made once, and thrown away, so that a malformed one is found now and not in the
@@ -78,6 +82,7 @@ def load_rows(records: Records, make_row: Callable[[Fields, int], PromptRow]) ->
         records: The stored rows.
         make_row: Makes the prompt row of a record and its number (from 1); raises SkipRow to leave
             it out.
+        left_out: What was left out of a row that is kept, by reason.
 
     Raises:
         ConfigError: A row is malformed, two have the same id, or all of them were left out.
@@ -90,7 +95,7 @@ def load_rows(records: Records, make_row: Callable[[Fields, int], PromptRow]) ->
         try:
             row = make_row(records[index], number)
         except SkipRow as reason:
-            counts[str(reason)] += 1
+            counts[f"rows: {reason}"] += 1
             continue
         if row.id in first_with:
             raise ConfigError(
@@ -99,8 +104,10 @@ def load_rows(records: Records, make_row: Callable[[Fields, int], PromptRow]) ->
             )
         first_with[row.id] = number
         kept.append(index)
+        counts.update(left_out(row))
+    counts = +counts  # without the reasons that never occurred
     for reason, count in counts.items():
-        _log.warning("%s: left out %d of %d rows: %s", records.source, count, len(records), reason)
+        _log.warning("%s, %d rows: left out %d: %s", records.source, len(records), count, reason)
     if not kept:
         raise ConfigError(f"{records.key}={records.source}: no row is left; {dict(counts)}")
     return LazyRows(kept, lambda i: make_row(records[i], records.number(i)), counts)

@@ -73,6 +73,11 @@ def explain_config_error(
     return "; ".join(_lines(error))
 
 
+def group_options(group: str) -> list[str]:
+    """The choices of a config group while Hydra runs, those of ``--config-dir`` included."""
+    return sorted(GlobalHydra.instance().config_loader().get_group_options(group))
+
+
 def _lines(error: BaseException) -> list[str]:
     return [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
 

@@ -98,6 +98,21 @@ class Task(ABC):
         """The scalar reward of a chain: the sum over the rows of its reward matrix."""
         return sum(self.scalar(rewards, row) for rewards in matrix)
 
+    def goal_scalar(
+        self, rewards: Sequence[float], weights: Sequence[float], row: PromptRow
+    ) -> float:
+        """The scalar reward of a goal-conditioned answer: ``sum_i w_i r_i``.
+
+        Raises:
+            ConfigError: There is not one weight for each of the row's objectives.
+        """
+        if len(weights) != len(row.objectives):
+            raise ConfigError(
+                f"{len(weights)} weights for the {len(row.objectives)} objectives of {row.id}; "
+                f"expected one for each"
+            )
+        return sum(w * r for w, r in zip(weights, rewards, strict=True))
+
     def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:
         """A row without a question, to score completions whose ground truth is at hand.
 
@@ -115,6 +130,10 @@ class Task(ABC):
             ConfigError: A field is missing or has another type, or the task reads no records.
         """
         raise ConfigError(f"{type(self).__name__} reads no records; give ground_truth instead")
+
+    def counters(self) -> Mapping[str, int]:
+        """What could not be scored as it should since the task was made, by name; for logs."""
+        return {}
 
     def check(self) -> None:
         """Refuses settings and data files that cannot work; quick, and without importing torch.
