@@ -1,4 +1,4 @@
-"""Log-probabilities of completions under a policy, each prompt computed once for its completions."""
+"""Log-probabilities of completions under a policy; a prompt is read once for its completions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers.cache_utils import Cache, DynamicLayer
 
+from vpo_lightning.core.architecture import logit_changes, partial_attention
 from vpo_lightning.core.logprobs import logprobs_from_hidden
 from vpo_lightning.core.types import TokenBatch
 from vpo_lightning.errors import ConfigError
-
-# Settings that change logits after the output head, which is applied on its own here.
-_LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 
 def completion_logprobs(
@@ -24,7 +22,7 @@ def completion_logprobs(
     *,
     temperature: float = 1.0,
     share_prompts: bool = True,
-    chunk_tokens: int = 1024,
+    chunk_tokens: int = 512,
 ) -> tuple[Float[Tensor, "R T"], Float[Tensor, "R T"]]:
     """Log-probability of each completion token and entropy of its distribution, in nats.
 
@@ -164,7 +162,7 @@ def _trimmed(batch: TokenBatch) -> TokenBatch:
 
 
 def _refuse_logit_changes(config: Any) -> None:
-    changes = [name for name in _LOGIT_CHANGES if getattr(config, name, None) not in (None, 1.0)]
+    changes = logit_changes(config)
     if changes:
         raise ConfigError(
             f"model.path: a {config.model_type} model changes its logits after the output head "
@@ -174,13 +172,11 @@ def _refuse_logit_changes(config: Any) -> None:
 
 def _refuse_sharing(model: Any) -> None:
     config = model.config
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    is_windowed = getattr(config, "sliding_window", None) is not None
-    if kinds != {"full_attention"} or is_windowed:
+    kinds = partial_attention(config)
+    if kinds:
         raise ConfigError(
-            f"share_prompts=true: a {config.model_type} model with layers {sorted(kinds)} and "
-            f"sliding_window={getattr(config, 'sliding_window', None)} does not see its whole "
-            f"prompt; set share_prompts=false"
+            f"share_prompts=true: the {', '.join(kinds)} layers of a {config.model_type} model do "
+            f"not see the whole prompt; set share_prompts=false"
         )
     if config._attn_implementation not in ("sdpa", "eager"):
         raise ConfigError(

@@ -126,8 +126,8 @@ def save_model_folder(
 ) -> Path:
     """Writes weights, configs and tokenizer as a folder that transformers and vLLM load.
 
-    Everything is written beside `path` and renamed at the end, so a folder of this name is complete;
-    an older one is replaced.
+    Everything is written beside `path` and renamed at the end, so that a folder of this name is
+    complete; an older one is replaced.
 
     Args:
         model: Gives the configs, and the weights unless `state_dict` does.
@@ -217,7 +217,7 @@ def _place(folder: str | Path) -> str:
 
 
 def _refuse_unknown_words(tokenizer: PreTrainedTokenizerBase, text: str, ids: list[int]) -> None:
-    """A word model maps a word outside its vocabulary to one shared token: the task is then unsolvable."""
+    """A word model reads all words outside its vocabulary as one token: their meaning is lost."""
     if tokenizer.unk_token_id is None or tokenizer.unk_token_id not in ids:
         return
     words = text.split()

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from vpo_lightning.errors import ConfigError
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
+SPECIALS = PAD, EOS, UNKNOWN = ("<pad>", "<eos>", "<unk>")
 # A chat is the contents of its messages, joined by a space: the words of the task and nothing else.
 CHAT_TEMPLATE = "{{ messages | map(attribute='content') | join(' ') }}"
 # Part of the cache key: raise it when the same fields start to give other weights.
@@ -120,16 +121,16 @@ def build_scratch_model(
         max_position_embeddings=size.max_positions,
         rope_parameters={"rope_type": "default", "rope_theta": float(size.rope_theta)},
         tie_word_embeddings=False,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=SPECIALS.index(PAD),
+        eos_token_id=SPECIALS.index(EOS),
         dtype=size.dtype,
-        attn_implementation=size.attention,
     )
+    config._attn_implementation = size.attention
     with torch.random.fork_rng(devices=[]):  # the constructor draws weights that are replaced below
         model = Qwen3ForCausalLM(config)
     _initialise(model, torch.Generator().manual_seed(seed))
     model.generation_config = GenerationConfig(
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
+        eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id, do_sample=True
     )
     if size.gradient_checkpointing:
         model.gradient_checkpointing_enable()
@@ -150,13 +151,12 @@ def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerBase:
     from tokenizers.pre_tokenizers import WhitespaceSplit
     from transformers import PreTrainedTokenizerFast
 
-    specials = [PAD, EOS, UNKNOWN]
-    vocabulary = {token: i for i, token in enumerate(specials)}
+    vocabulary = {token: i for i, token in enumerate(SPECIALS)}
     for word in words:
         if word in vocabulary or word.split() != [word]:
             raise ConfigError(
                 f"vocabulary word {word!r}: expected words that are distinct, without white space, "
-                f"and none of {specials}; the task's `vocabulary()` lists them"
+                f"and none of {', '.join(SPECIALS)}; the task's `vocabulary()` lists them"
             )
         vocabulary[word] = len(vocabulary)
     backend = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
@@ -171,15 +171,15 @@ def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerBase:
     )
 
 
-def _initialise(model: PreTrainedModel, generator: Any) -> None:
-    """Draws every weight in the order of the state dict; norms stay 1."""
+def _initialise(model: PreTrainedModel, generator: torch.Generator) -> None:
+    """Draws every weight matrix in the order of the modules; norms stay 1."""
     import torch
 
-    embedding = model.get_input_embeddings().weight
-    head = model.get_output_embeddings().weight
     with torch.no_grad():
-        embedding.normal_(0.0, 0.5, generator=generator)
         for module in model.modules():
-            if isinstance(module, torch.nn.Linear) and module.weight is not head:
+            if isinstance(module, torch.nn.Embedding):
+                module.weight.normal_(0.0, 0.5, generator=generator)
+            elif isinstance(module, torch.nn.Linear):
                 module.weight.normal_(0.0, module.in_features**-0.5, generator=generator)
-        head.copy_(0.2 * embedding)
+        embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+        head.weight.copy_(0.2 * embedding.weight)  # type: ignore[union-attr, operator]

@@ -13,8 +13,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 class DecodeLayer(CacheLayerMixin):
     """Keys and values of one layer, ``[rows, heads, positions, head_dim]``.
 
-    The first forward pass (the prompts) is stored as it comes. `spread` gives each row a copy of its
-    prompt with room behind it; later passes write there and see everything up to themselves.
+    The first forward pass (the prompts) is stored as it comes. `spread` gives each row a copy of
+    its prompt with room behind it; later passes write there and see everything up to themselves.
     """
 
     is_sliding = False
@@ -24,6 +24,7 @@ class DecodeLayer(CacheLayerMixin):
         self._length = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Keeps the states of the prompts as they are."""
         self.dtype, self.device = key_states.dtype, key_states.device
         self.keys, self.values = key_states, value_states
         self.is_initialized = True
@@ -31,6 +32,7 @@ class DecodeLayer(CacheLayerMixin):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
+        """The states so far, with the new ones behind them."""
         start = self._length
         self._length += key_states.shape[2]
         if not self.is_initialized:
@@ -55,12 +57,15 @@ class DecodeLayer(CacheLayerMixin):
         return copied
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Positions that a pass over `query_length` new tokens sees, and where they begin."""
         return self._length + query_length, 0
 
     def get_seq_length(self) -> int:
+        """Positions in use."""
         return self._length
 
     def get_max_length(self) -> int:
+        """-1: the layer itself sets no limit."""
         return -1
 
 

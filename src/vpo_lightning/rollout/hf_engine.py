@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from vpo_lightning.core.architecture import logit_changes, partial_attention
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.decoding import EOS, STOP, DecodeBatch, Sampled, decode
 from vpo_lightning.rollout.engine import Completion, GenerationRequest, SamplingSettings
@@ -20,14 +22,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _Row = tuple[int, int]  # request, sample
+_REASONS: dict[int, Literal["eos", "stop", "length"]] = {EOS: "eos", STOP: "stop"}
 
 
 class HFEngine:
     """A `RolloutEngine` on an own copy of a transformers causal language model.
 
-    The ids of a completion depend on its seed, its prompt and the weights, not on what else is in the
-    call, how the call is split, or how many processes share the work (exactly in float64; in float32
-    up to the rounding of matrix products of other shapes).
+    The ids of a completion depend on its seed, its prompt and the weights, not on what else is in
+    the call, how the call is split, or how many processes share the work (exactly in float64; in
+    float32 up to the rounding of matrix products of other shapes).
 
     Args:
         model_folder: Folder or Hub id of the start policy.
@@ -36,9 +39,14 @@ class HFEngine:
         batch_tokens: Memory budget, in cached tokens: rows of a batch times (longest prompt plus
             ``max_tokens``). One token takes 2 * layers * kv_heads * head_dim numbers.
         attention: transformers' name of the attention function, ``sdpa`` or ``eager``.
+        trust_remote_code: Run the Python code of the model's folder.
+
+    Attributes:
+        version: Policy version of the weights in use.
 
     Raises:
-        ConfigError: An attention function that cannot mask padded prompts.
+        ConfigError: An attention function that cannot mask padded prompts, or a model family that
+            the loop does not compute.
     """
 
     def __init__(
@@ -49,13 +57,19 @@ class HFEngine:
         device: str = "cpu",
         batch_tokens: int = 65536,
         attention: str = "sdpa",
+        trust_remote_code: bool = False,
     ) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
+        place = os.path.expanduser(model_folder)
         model = AutoModelForCausalLM.from_pretrained(
-            model_folder, dtype=getattr(torch, dtype), attn_implementation=attention
+            place,
+            dtype=getattr(torch, dtype),
+            attn_implementation=attention,
+            trust_remote_code=trust_remote_code,
         )
-        self._set_up(model, AutoTokenizer.from_pretrained(model_folder), device, batch_tokens)
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
+        self._set_up(model, tokenizer, device, batch_tokens)
 
     @classmethod
     def from_model(
@@ -76,7 +90,7 @@ class HFEngine:
         self.version = 0
         self._batch_tokens = batch_tokens
         self._device = torch.device(device)
-        self._model = model.to(self._device).eval().requires_grad_(False)
+        self._model: Any = model.to(self._device).eval().requires_grad_(False)
         self._vocabulary = int(model.get_output_embeddings().weight.shape[0])
         self._texts = StopTexts(tokenizer, self._vocabulary, self._device)
         self._ends = self._end_tokens(tokenizer)
@@ -120,8 +134,8 @@ class HFEngine:
             for name, tensor in weights:
                 if name not in own:
                     raise ValueError(
-                        f"weight {name!r} is unknown to this {type(self._model).__name__}; expected "
-                        f"names like {next(iter(own))!r}"
+                        f"weight {name!r} is unknown to the {type(self._model).__name__}; "
+                        f"expected names like {next(iter(own))!r}"
                     )
                 if own[name].shape != tensor.shape:
                     raise ValueError(
@@ -201,11 +215,11 @@ class HFEngine:
         ids = [row[:n] for row, n in zip(sampled.ids.tolist(), lengths, strict=True)]
         logprobs = [row[:n] for row, n in zip(sampled.logprobs.tolist(), lengths, strict=True)]
         texts = self._texts.decode(ids)
-        reasons = [_REASONS.get(reason, "length") for reason in sampled.reasons.tolist()]
-        return [Completion(*parts) for parts in zip(ids, logprobs, texts, reasons, strict=True)]
-
-
-_REASONS = {EOS: "eos", STOP: "stop"}
+        reasons = sampled.reasons.tolist()
+        return [
+            Completion(row, chances, text, _REASONS.get(reason, "length"))
+            for row, chances, text, reason in zip(ids, logprobs, texts, reasons, strict=True)
+        ]
 
 
 def _refuse(config: Any) -> None:
@@ -215,9 +229,9 @@ def _refuse(config: Any) -> None:
             f"engine.attention={config._attn_implementation}: the hf engine masks padded prompts, "
             f"which needs sdpa or eager; set engine.attention to one of them"
         )
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or getattr(config, "sliding_window", None) is not None:
+    kinds = partial_attention(config) or logit_changes(config)
+    if kinds:
         raise ConfigError(
-            f"engine=hf does not decode a {config.model_type} model with layers {sorted(kinds)} and "
-            f"sliding_window={getattr(config, 'sliding_window', None)}; set engine=vllm"
+            f"engine=hf does not decode a {config.model_type} model with {', '.join(kinds)}; set "
+            f"engine=vllm"
         )

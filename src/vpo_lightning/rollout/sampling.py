@@ -28,6 +28,9 @@ def sample_tokens(
         logits: Of the next token.
         uniforms: One number in [0, 1) for each row.
         settings: Temperature, top-p, top-k and min-p.
+
+    Raises:
+        FloatingPointError: Logits that are not finite.
     """
     scaled = logits.double()
     if settings.temperature == 0:
@@ -40,6 +43,11 @@ def sample_tokens(
     scaled = scaled - scaled.amax(-1, keepdim=True)
     cumulative = scaled.exp().cumsum_(-1)
     total = cumulative[:, -1]
+    if not bool(total.isfinite().all()):
+        raise FloatingPointError(
+            "the logits of the next token are not finite: the weights have diverged (see "
+            "train/grad_norm) or overflow in this dtype; lower optimizer.lr, or set model.dtype"
+        )
     # Below the total, so that tokens without mass behind the last one with mass are not chosen.
     points = torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
     ids = torch.searchsorted(cumulative, points[:, None], right=True)

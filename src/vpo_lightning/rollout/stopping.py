@@ -142,8 +142,8 @@ class StopWatch:
     def _is_complete(self, rule: StopRule | None, ids: list[int]) -> bool:
         """Whether the text holds the rule's count; decodes a short window first.
 
-        An occurrence that ends in the last token lies in a window of as many tokens as it has bytes;
-        only when one is there is the whole completion decoded.
+        An occurrence that ends in the last token lies in a window of as many tokens as it has
+        bytes; only when one is there is the whole completion decoded.
         """
         assert rule is not None
         window = len(rule.text.encode()) + _MARGIN
