@@ -42,6 +42,7 @@ class RouteMix:
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
+        object.__setattr__(self, "detour_probabilities", tuple(self.detour_probabilities))
         shares = (self.direct, self.gold, self.diamond)
         if min(shares) < 0 or sum(shares) == 0:
             raise ConfigError(
