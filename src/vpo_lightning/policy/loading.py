@@ -145,9 +145,9 @@ def save_model_folder(
         if path.exists():
             path.rename(old)
         new.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
     return path
 
 
