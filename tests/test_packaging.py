@@ -2,6 +2,8 @@
 
 import importlib
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,13 @@ def test_every_dependency_is_pinned(device: str) -> None:
         requirements / "tested.txt"
     )
     assert {package(requirement) for requirement in declared} <= pinned
+
+
+def test_every_extra_that_the_scripts_install_is_declared() -> None:
+    program = "import bootstrap; print(bootstrap.EXTRAS['test'])"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT / "scripts", capture_output=True, text=True, check=True)
+    assert set(done.stdout.strip()[1:-1].split(",")) <= PROJECT["optional-dependencies"].keys()
 
 
 def test_the_two_builds_of_vllm_exclude_each_other() -> None:
