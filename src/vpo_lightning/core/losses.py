@@ -171,8 +171,8 @@ def _log_ratio(
 
 
 def _clipped(
-    ratio: Float[Tensor, "R C"],
-    advantages: Float[Tensor, "R C"],
+    ratio: Float[Tensor, "R C1"],
+    advantages: Float[Tensor, "R C2"],
     clip_low: float,
     clip_high: float,
 ) -> Float[Tensor, "R C"]:
