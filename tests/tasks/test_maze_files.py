@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tasks.maze_search import steps_from, zone_corner
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.tasks.maze.task import MazeTask
 
@@ -143,7 +144,7 @@ def test_grids_of_another_size_are_refused_with_the_key_to_change(tmp_path):
 
 @pytest.mark.real_data
 @pytest.mark.skipif(not REAL.is_dir(), reason="needs VPO_REAL_DATA")
-def test_the_published_grids_are_read_and_keep_their_guarantees():
+def test_the_published_grids_are_read_and_pose_the_same_conflict():
     began = time.monotonic()
     task = MazeTask(
         train_path=str(REAL / "official_train_1000.jsonl"),
@@ -151,12 +152,16 @@ def test_the_published_grids_are_read_and_keep_their_guarantees():
     )
     task.check()
     assert time.monotonic() - began < 2  # aim 1 s; .1 s on an idle machine
-    records = [
-        json.loads(line) for line in (REAL / "official_test_100.jsonl").read_text().splitlines()
-    ]
-    rows = task.rows("test")
+    lines = (REAL / "official_test_100.jsonl").read_text().splitlines()
+    for row, record in zip(task.rows("test"), map(json.loads, lines), strict=True):
+        assert {name: row.ground_truth[name] for name in ROW} == {n: record[n] for n in ROW}
     assert len(task.rows("train")) == 1000
-    for row, record in zip(rows, records, strict=True):
-        assert {name: record[name] for name in ROW} == {
-            name: row.ground_truth[name] for name in ROW
-        }
+    for row in [*task.rows("train"), *task.rows("test")]:
+        grid = [line.split(" ") for line in row.ground_truth["grid_text"].split("\n")]
+        budget = row.ground_truth["max_steps"]
+        start, end = tuple(row.ground_truth["start"]), tuple(row.ground_truth["end"])
+        gold, diamond = (steps_from(grid, zone_corner(grid, symbol)) for symbol in "GD")
+        via_gold, via_diamond = gold[start] + gold[end], diamond[start] + diamond[end]
+        assert budget == max(via_gold, via_diamond) + 7
+        assert gold[start] + gold[zone_corner(grid, "D")] + diamond[end] > budget
+        assert steps_from(grid, end, avoided="#L")[start] <= budget
