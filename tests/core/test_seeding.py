@@ -22,15 +22,18 @@ def mix(value: int, shifts: tuple[int, int, int], multipliers: tuple[int, int]) 
 def reference_uniform(seed: int, position: int) -> float:
     """SplitMix64 started at the MurmurHash3 finaliser of the seed, in Python's integers."""
     origin = mix(seed & WORD, (33, 33, 33), (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53))
-    state = (origin + (position + 1) * 0x9E3779B97F4A7C15) & WORD
+    state = (origin + (position // 2 + 1) * 0x9E3779B97F4A7C15) & WORD
     bits = mix(state, (30, 27, 31), (0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-    return ((bits >> 12) + 0.5) / 2**52
+    half = (bits >> 32 * (position % 2)) & (2**32 - 1)
+    # Halves as signed integers, shifted by half of their range.
+    signed = half - 2**32 if half >= 2**31 else half
+    return (signed + 2**31 + 0.5) / 2**32
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**40))
 def test_numbers_are_those_of_splitmix64(seed: int, position: int) -> None:
-    value = counter_uniform(torch.tensor([seed]), 2, start=position)[0]
-    assert value.tolist() == [reference_uniform(seed, position + i) for i in range(2)]
+    value = counter_uniform(torch.tensor([seed]), 3, start=position)[0]
+    assert value.tolist() == [reference_uniform(seed, position + i) for i in range(3)]
 
 
 def test_the_reference_generator_is_the_published_one() -> None:
@@ -62,7 +65,8 @@ def test_batches_larger_than_a_block_equal_their_rows_alone() -> None:
 def test_a_stream_is_continued_at_a_start() -> None:
     seed = torch.tensor(7)
     whole = counter_uniform(seed, 100)
-    assert torch.equal(whole[40:], counter_uniform(seed, 60, start=40))
+    for start in (40, 41):
+        assert torch.equal(whole[start:], counter_uniform(seed, 100 - start, start=start))
 
 
 def test_group_axes_are_kept() -> None:
@@ -73,11 +77,10 @@ def test_group_axes_are_kept() -> None:
 
 
 def test_numbers_are_strictly_between_0_and_1() -> None:
-    # The extreme 52-bit patterns, through the same arithmetic.
-    for bits in (0, 2**52 - 1):
-        value = torch.tensor([bits | 0x3FF0000000000000]).view(torch.float64) - (1 - 2.0**-53)
-        assert 0 < float(value) < 1
-        assert float(value) == (bits + 0.5) / 2**52
+    # The extreme patterns of 32 bits, through the same arithmetic.
+    for signed, expected in ((-(2**31), 2.0**-33), (2**31 - 1, 1 - 2.0**-33)):
+        value = torch.tensor([signed], dtype=torch.int32).double()
+        assert float(value.mul_(2.0**-32).add_(0.5 + 2.0**-33)) == expected
 
 
 @pytest.mark.parametrize("seeds", [torch.arange(64), torch.arange(64) << 56])
@@ -103,10 +106,13 @@ def test_streams_and_positions_are_uncorrelated() -> None:
     assert abs(float(lagged)) < 5 / math.sqrt(256 * 1023)
 
 
-def test_no_number_is_drawn_twice() -> None:
+def test_repetitions_are_as_rare_as_of_random_bits() -> None:
     values = counter_uniform(torch.arange(512), 1024).reshape(-1)
-    # Among 5e5 of 2^52 patterns a repetition has the chance 3e-5.
-    assert values.unique().numel() == values.numel()
+    repeated = values.numel() - values.unique().numel()
+    expected = values.numel() ** 2 / 2 / 2**32
+    assert abs(repeated - expected) < 6 * math.sqrt(expected)
+    low, high = values.reshape(-1, 2).T
+    assert abs(float(torch.corrcoef(torch.stack([low, high]))[0, 1])) < 5 / math.sqrt(len(low))
 
 
 def test_counts_must_not_be_negative() -> None:

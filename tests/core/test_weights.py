@@ -26,6 +26,7 @@ Sampler = Callable[..., torch.Tensor]
 SAMPLERS: dict[str, Sampler] = {
     "fixed": fixed,
     "dirichlet": partial(dirichlet, num_draws=7),
+    "dirichlet single": partial(dirichlet, num_draws=1),
     "dirichlet small alpha": partial(dirichlet, num_draws=7, alpha=0.3),
     "sobol": partial(sobol, num_draws=7),
     "sobol large alpha": partial(sobol, num_draws=7, alpha=4.0),

@@ -14,8 +14,8 @@ from vpo_lightning.core.simplex import as_alpha, dirichlet_from_uniform
 Source = torch.Generator | Int64[Tensor, "*groups"]
 Objectives = int | Int64[Tensor, "*groups"]
 
-# Numbers drawn at a time: all steps from bits to weights of one block stay inside a core's cache.
-_BLOCK_ELEMENTS = 1 << 16
+# Numbers drawn at a time: bounds the memory beside the result.
+_BLOCK_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -84,21 +84,20 @@ def dirichlet_points(
     Raises:
         ValueError: As ``simplex.as_alpha`` and ``simplex.dirichlet_from_uniform``.
     """
-    concentration = as_alpha(alpha, groups.width)
-    if bool((concentration != 1).any()):
+    if bool((as_alpha(alpha, groups.width) != 1).any()):
         return dirichlet_group_by_group(groups, alpha, lambda one: one.uniforms(num_draws))
-    flat = DrawGroups(groups.seeds.reshape(-1), groups.counts.reshape(-1), groups.width)
-    size = (len(flat.seeds), groups.width, num_draws)
-    points = torch.empty(size, dtype=torch.float64, device=flat.seeds.device)
-    padded = bool((groups.counts != groups.width).any())
-    rows = max(1, _BLOCK_ELEMENTS // max(1, groups.width * num_draws))
-    for first in range(0, len(points), rows):
-        block = slice(first, first + rows)
-        part = DrawGroups(flat.seeds[block], flat.counts[block], groups.width)
-        drawn = dirichlet_from_uniform(
-            part.uniforms(num_draws), concentration, part.present() if padded else None
-        )
-        points[block] = drawn.transpose(-1, -2)
+    seeds, counts = groups.seeds.reshape(-1), groups.counts.reshape(-1)
+    size = (len(seeds), groups.width, num_draws)
+    points = torch.zeros(size, dtype=torch.float64, device=seeds.device)
+    # Groups of one size at a time: none is rounded differently because others are wider.
+    for own in range(1, groups.width + 1):
+        rows = (counts == own).nonzero().squeeze(-1)
+        if len(rows) == len(seeds):
+            _fill_with_exponentials(points, seeds)
+        elif len(rows):
+            part = points.new_empty(len(rows), own, num_draws)
+            _fill_with_exponentials(part, seeds[rows])
+            points[rows, :own] = part
     return points.reshape(*groups.seeds.shape, groups.width, num_draws).transpose(-1, -2)
 
 
@@ -129,3 +128,14 @@ def dirichlet_group_by_group(
     if not points:
         return groups.seeds.new_zeros((*groups.seeds.shape, 0, groups.width), dtype=torch.float64)
     return torch.stack(points).reshape(*groups.seeds.shape, -1, groups.width)
+
+
+def _fill_with_exponentials(points: Float64[Tensor, "B K N"], seeds: Int64[Tensor, " B"]) -> None:
+    """Write Dirichlet(1) points: exponentials, -log of uniform numbers, divided by their sum."""
+    count = points[0].numel()
+    rows = max(1, _BLOCK_ELEMENTS // count)
+    for first in range(0, len(points), rows):
+        block = points[first : first + rows]
+        # The signs cancel in the ratio.
+        torch.log(counter_uniform(seeds[first : first + rows], count).view_as(block), out=block)
+        block.div_(block.sum(dim=1, keepdim=True))

@@ -17,11 +17,8 @@ from torch import Tensor
 _WEYL = 0x9E3779B97F4A7C15 - 2**64
 _SPLITMIX = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
 _MURMUR = ((33, 0xFF51AFD7ED558CCD - 2**64), (33, 0xC4CEB9FE1A85EC53 - 2**64), (33, 1))
-# Bits of 1.0 in float64: 52 random bits below this exponent are a float in [1, 2).
-_ONE_BITS = 0x3FF0000000000000
-_MANTISSA = (1 << 52) - 1
-# Elements hashed at a time: the working set (a few int64 arrays) stays inside a core's cache.
-_BLOCK = 1 << 16
+# Integers hashed at a time: they stay inside a core's cache.
+_BLOCK = 1 << 15
 
 
 def derive_seed(*parts: int | str) -> int:
@@ -63,10 +60,10 @@ def counter_uniform(
 ) -> Float64[Tensor, "*groups {count}"]:
     """Return the numbers ``start .. start + count - 1`` of each seed's stream, uniform in (0, 1).
 
-    A stream is SplitMix64 started at the MurmurHash3 finaliser of its seed, so a number depends on
-    (seed, position) alone: a batch of groups equals each group drawn alone, bit for bit, on any
-    device. Values are ``(j + 1/2) / 2**52`` for 52 random bits j: never 0 or 1, so that logarithms
-    and quantiles of them are finite.
+    A stream is SplitMix64 started at the MurmurHash3 finaliser of its seed, each output giving two
+    numbers, low half first. A number depends on (seed, position) alone: a batch of groups equals
+    each group drawn alone, bit for bit, on any device. Values are ``(j + 1/2) / 2**32`` for 32
+    random bits j: never 0 or 1, so that logarithms and quantiles of them are finite.
 
     Args:
         seeds: One seed per group, any number of leading axes (none for a single group).
@@ -80,16 +77,19 @@ def counter_uniform(
         raise ValueError(f"count and start must not be negative, got {count} and {start}")
     origin = seeds.reshape(-1, 1).clone()
     _finalise_(origin, torch.empty_like(origin), _MURMUR)
-    positions = torch.arange(start + 1, start + count + 1, device=seeds.device) * _WEYL
-    bits = torch.empty(len(origin), count, dtype=torch.int64, device=seeds.device)
-    rows = max(1, _BLOCK // max(1, count))
-    scratch = torch.empty_like(bits[:rows])
-    for first in range(0, len(bits), rows):
-        block = torch.add(origin[first : first + rows], positions, out=bits[first : first + rows])
-        _finalise_(block, scratch[: len(block)], _SPLITMIX)
-        block.bitwise_right_shift_(12).bitwise_and_(_MANTISSA).bitwise_or_(_ONE_BITS)
-    # [1, 2) minus (1 - 2**-53) is exact: the result is an odd multiple of 2**-53 below 1.
-    return bits.view(torch.float64).sub_(1.0 - 2.0**-53).reshape(*seeds.shape, count)
+    first, last = start // 2 + 1, (start + count + 1) // 2 + 1
+    positions = torch.arange(first, last, device=seeds.device) * _WEYL
+    numbers = torch.empty(len(origin), count, dtype=torch.float64, device=seeds.device)
+    rows = max(1, _BLOCK // max(1, len(positions)))
+    scratch = positions.new_empty(2, min(rows, len(origin)), len(positions))
+    for row in range(0, len(origin), rows):
+        block = origin[row : row + rows]
+        bits = torch.add(block, positions, out=scratch[0, : len(block)])
+        _finalise_(bits, scratch[1, : len(block)], _SPLITMIX)
+        halves = bits.view(torch.int32)[:, start % 2 : start % 2 + count]
+        # From signed j - 2**31, exactly: (j + 1/2) / 2**32.
+        numbers[row : row + rows].copy_(halves).mul_(2.0**-32).add_(0.5 + 2.0**-33)
+    return numbers.reshape(*seeds.shape, count)
 
 
 def _finalise_(values: Tensor, scratch: Tensor, mixer: tuple[tuple[int, int], ...]) -> None:

@@ -16,23 +16,17 @@ _MAX_STEPS = 200
 
 
 def dirichlet_from_uniform(
-    uniforms: Float64[Tensor, "*groups K N"],
-    alpha: Float64[Tensor, " K"],
-    present: Float64[Tensor, "*groups K"] | None = None,
-) -> Float64[Tensor, "*groups N K"]:
-    """Return N Dirichlet(alpha) points per group, one uniform number per coordinate.
+    uniforms: Float64[Tensor, "K N"], alpha: Float64[Tensor, " K"]
+) -> Float64[Tensor, "N K"]:
+    """Return N Dirichlet(alpha) points, one uniform number per coordinate.
 
     ``w_k = x_k / sum_j x_j`` with ``x_k`` the Gamma(alpha_k) quantile of ``u_k``; for alpha = 1
     this is ``x_k = -log u_k`` (normalised exponentials). Works on logarithms for alpha != 1, so
     that a small alpha gives a vertex of the simplex and not 0 / 0.
 
-    The K coordinates are added one after the other, so that a group's weights are bit for bit the
-    same whether or not absent objectives of a longer group stand behind its own.
-
     Args:
         uniforms: Numbers in (0, 1), objective by objective.
         alpha: Positive concentration of each objective.
-        present: 1 for a group's own objectives and 0 for the padding, whose weight is exactly 0.
 
     Raises:
         ValueError: A concentration is not positive and finite.
@@ -43,16 +37,11 @@ def dirichlet_from_uniform(
             "set `weights.alpha`"
         )
     if bool((alpha == 1).all()):
-        # The signs cancel in the ratio.
-        masses = torch.log(uniforms)
+        masses = -torch.log(uniforms)
     else:
         logs = log_gamma_quantile(uniforms, alpha[:, None].to(uniforms.device))
-        if present is not None:
-            logs = logs.masked_fill(present[..., None] == 0, -torch.inf)
-        masses = torch.exp(logs - logs.amax(dim=-2, keepdim=True))
-    if present is not None:
-        masses *= present[..., None]
-    return masses.div_(_ordered_sum(masses)[..., None, :]).transpose(-1, -2)
+        masses = torch.exp(logs - logs.amax(dim=0))
+    return (masses / masses.sum(dim=0)).T
 
 
 def log_gamma_quantile(
@@ -104,10 +93,3 @@ def as_alpha(alpha: float | Sequence[float], num_objectives: int) -> Float[Tenso
             "one per objective in `weights.alpha`"
         )
     return torch.tensor([float(value) for value in alpha], dtype=torch.float64)
-
-
-def _ordered_sum(masses: Float64[Tensor, "*groups K N"]) -> Float64[Tensor, "*groups N"]:
-    total = masses[..., 0, :].clone()
-    for k in range(1, masses.shape[-2]):
-        total += masses[..., k, :]
-    return total
