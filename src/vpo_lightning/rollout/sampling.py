@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from vpo_lightning.core.support import kept_tokens
 from vpo_lightning.rollout.engine import SamplingSettings
-
-# Mass before a token is compared with top_p up to rounding, so that p = .5, .3, ... and
-# top_p = .8 keep two tokens.
-_ROUNDING = 1e-9
 
 
 def sample_tokens(
@@ -20,7 +17,7 @@ def sample_tokens(
 
     The inverse of the cumulative distribution at the uniform number, computed in float64: the first
     token whose cumulative probability exceeds it. The log-probability is that of the distribution
-    drawn from, after temperature and restriction of the support (`restrict_support`). At
+    drawn from, after temperature and restriction of the support (`core.support.kept_tokens`). At
     temperature 0 the token is the most probable one (the first of equals) and the log-probability
     that of temperature 1 without restriction.
 
@@ -35,44 +32,33 @@ def sample_tokens(
     scaled = logits.double()
     if settings.temperature == 0:
         ids = scaled.argmax(-1)
-        return ids, scaled.gather(-1, ids[:, None])[:, 0] - scaled.logsumexp(-1)
+        return ids, _checked(scaled.gather(-1, ids[:, None])[:, 0] - scaled.logsumexp(-1))
     if settings.temperature != 1:
         scaled = scaled / settings.temperature
-    scaled = restrict_support(scaled, settings)
+    if settings.top_p < 1 or settings.top_k > 0 or settings.min_p > 0:
+        kept = kept_tokens(
+            logits,
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            top_p=settings.top_p,
+            min_p=settings.min_p,
+        )
+        scaled = scaled.masked_fill(~kept, -torch.inf)
     # exp and one running sum give the distribution and its normalisation: mass / total.
     scaled = scaled - scaled.amax(-1, keepdim=True)
     cumulative = scaled.exp().cumsum_(-1)
-    total = cumulative[:, -1]
-    if not bool(total.isfinite().all()):
-        raise FloatingPointError(
-            "the logits of the next token are not finite: the weights have diverged (see "
-            "train/grad_norm) or overflow in this dtype; lower optimizer.lr, or set model.dtype"
-        )
+    total = _checked(cumulative[:, -1])
     # Below the total, so that tokens without mass behind the last one with mass are not chosen.
     points = torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
     ids = torch.searchsorted(cumulative, points[:, None], right=True)
     return ids[:, 0], scaled.gather(-1, ids)[:, 0] - total.log()
 
 
-def restrict_support(
-    logits: Float64[Tensor, "R V"], settings: SamplingSettings
-) -> Float64[Tensor, "R V"]:
-    """The logits with -inf for the tokens that min-p, then top-k, then top-p leave out.
-
-    The order is vLLM's: each restriction looks at the distribution that the one before left. Of
-    equally probable tokens the first is kept.
-    """
-    if settings.min_p > 0:
-        floor = logits.amax(-1, keepdim=True) + torch.tensor(settings.min_p).double().log().item()
-        logits = logits.masked_fill(logits < floor, -torch.inf)
-    if settings.top_k == 0 and settings.top_p >= 1:
-        return logits
-    ordered, order = logits.sort(dim=-1, descending=True, stable=True)
-    kept: Bool[Tensor, "R V"] = ordered > -torch.inf
-    if settings.top_k:
-        kept[:, settings.top_k :] = False
-    if settings.top_p < 1:
-        mass = ordered.masked_fill(~kept, -torch.inf).softmax(-1)
-        before = mass.cumsum(-1) - mass
-        kept &= before < settings.top_p - _ROUNDING
-    return logits.masked_fill(torch.zeros_like(kept).scatter(-1, order, ~kept), -torch.inf)
+def _checked(values: Float64[Tensor, " R"]) -> Float64[Tensor, " R"]:
+    """`values`, which are finite exactly if all logits of their rows are below infinity."""
+    if not bool(values.isfinite().all()):
+        raise FloatingPointError(
+            "the logits of the next token are not finite: the weights have diverged (see "
+            "train/grad_norm) or overflow in this dtype; lower optimizer.lr, or set model.dtype"
+        )
+    return values
