@@ -84,6 +84,23 @@ def test_detours_make_routes_longer():
     assert lengths[0.25] > lengths[0.0] + 0.5
 
 
+def test_detours_never_enter_the_end_while_there_are_moves_for_another():
+    task = MazeTask(size=2, train_path="a.jsonl", test_path="b.jsonl")
+    truth = {"grid_text": "S .\n. E", "start": [0, 0], "end": [1, 1], "max_steps": 8}
+    row = task.row_from_ground_truth("x", truth)
+    wandering = RouteMix(detour_probabilities=(1.0,))
+    assert {len(wandering(row, Random(seed)).split()) for seed in range(50)} == {8}
+
+
+def test_a_way_to_an_item_does_not_pass_through_the_end():
+    task = MazeTask(size=3, train_path="a.jsonl", test_path="b.jsonl")
+    truth = {"grid_text": "E S #\n. . #\nG . #", "start": [0, 1], "end": [0, 0], "max_steps": 5}
+    row = task.row_from_ground_truth("x", truth)
+    mix = RouteMix(direct=0.0, diamond=0.0, detour_probabilities=(0.0,))
+    routes = {mix(row, Random(seed)) for seed in range(300)}
+    assert routes == {"DOWN LEFT DOWN UP UP", "DOWN DOWN LEFT UP UP"}
+
+
 def test_a_route_is_the_same_for_the_same_generator():
     row = task_of().rows("train")[0]
     assert [RouteMix()(row, Random(5)) for _ in range(3)] == [RouteMix()(row, Random(5))] * 3

@@ -73,7 +73,12 @@ def test_the_openings_are_within_their_range(size):
         grid = grid_of(draw(size, index))
         opened = size * size - len(places(grid, "#")) - perfect
         assert least <= opened <= most + centre_is_pillar
-        assert all(r % 2 or c % 2 for r, c in places(grid, "#"))
+        walls = places(grid, "#")
+        assert all(r % 2 or c % 2 for r, c in walls)
+        # A wall between four passages is opened only where two of them are open.
+        for r, c in {(r, c) for r in range(1, size, 2) for c in range(1, size, 2)} - walls:
+            closed = walls & {(r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)}
+            assert len(closed) <= 2 or grid[r][c] == "B"
 
 
 def test_without_openings_the_open_cells_form_a_perfect_maze():
@@ -87,6 +92,16 @@ def test_without_openings_the_open_cells_form_a_perfect_maze():
         assert right + down == len(cells) - 1
         floor = [["#" if symbol == "#" else "." for symbol in row] for row in grid]
         assert set(steps_from(floor, (0, 0))) == cells
+
+
+def test_everything_can_be_reached_even_where_few_walls_are_open():
+    # At size 7 the bonus tile stands between four passages, which may all be walls.
+    construction = Construction.of(7, {"openings": [0, 0], "slack": 2, "items": [1, 5]})
+    for index in range(100):
+        grid = grid_of(draw(7, index, construction))
+        (start,) = places(grid, "S")
+        wanted = {cell for symbol in "EGDLB" for cell in places(grid, symbol)}
+        assert wanted <= set(steps_from(grid, start))
 
 
 def test_all_four_corners_serve_as_start_and_both_sides_as_gold():

@@ -222,6 +222,17 @@ def test_rewards_of_cells_by_hand(route, expected):
     assert task.score(route, row(task)) == expected
 
 
+def test_the_last_move_of_the_budget_counts_and_the_next_does_not():
+    for task, route in (
+        (moves_task(), "RIGHT RIGHT DOWN DOWN"),
+        (cells_task(), "r0c1 r0c2 r1c2 r2c2"),
+    ):
+        assert task.score(route, row(task, GRID, 4)) == [1.0] * 4
+    longer = "r0c1 r0c0 r0c1 r0c2 r1c2 r2c2"
+    assert cells_task().score(longer, row(cells_task(), GRID, 6)) == [1.0] * 4
+    assert cells_task().score(longer, row(cells_task(), GRID, 5)) == [0.0] * 4
+
+
 def test_rows_do_not_wrap_around_the_border():
     # r0c2 and r1c0 have consecutive numbers but are not beside each other.
     task = cells_task()
