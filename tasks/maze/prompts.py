@@ -1,10 +1,11 @@
 """The two ways to ask about a maze: in words for language models, in one token per cell.
 
 The text style states everything. The compact style, for small models trained from nothing, is the
-grid alone: one word per cell that carries position and symbol. It does not state the budget, which
-in generated mazes is a function of the grid (`generation`), so nothing is hidden that could not be
-known; but a walk's own length is all that a policy can go by, and it has to learn from rewards how
-long a walk may be.
+grid alone: one word per cell that carries position and symbol. It leaves the budget out. In
+generated and published mazes the budget follows from the grid (`generation`), so the question is
+still complete, but a policy has to learn from rewards how long a walk may be, and its failures
+include walks that are too long. In a file with budgets of another kind they would be hidden: use
+the text style there.
 """
 
 from __future__ import annotations
