@@ -58,7 +58,7 @@ def generation(rounds: int) -> float:
 
 
 def update(rounds: int) -> float:
-    """Prints forward and backward of one batch; returns how many times faster sharing prompts is."""
+    """Prints forward and backward of one batch; returns how much faster shared prompts are."""
     model, _ = _model()
     rng = torch.Generator().manual_seed(0)
     rows = PROMPTS * GROUP
@@ -104,7 +104,7 @@ def _compare(work: dict[str, Callable[[], int]], rounds: int) -> float:
     for name, median in medians.items():
         speed = tokens[name] / median
         print(f"{name:24}{median:8.3f} s{tokens[name]:8d} tokens{speed:10.0f} tokens/s")
-    first, last = list(medians)[0], list(medians)[-1]
+    first, *_, last = medians
     ratio = medians[first] / medians[last]
     print(f"{last} is {ratio:.2f} times as fast as {first}")
     return ratio

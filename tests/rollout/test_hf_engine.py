@@ -217,9 +217,9 @@ def test_a_completion_stops_with_the_token_that_completes_the_stop_rule(rule: St
     model = tiny_model("qwen3", F64)
     head: Any = model.get_output_embeddings()
     with torch.no_grad():
-        head.weight[1] = -head.weight[2]  # end-of-sequence tokens are rarer
-    free = engine(model).generate(requests(), SamplingSettings(max_tokens=40))
-    stopped = engine(model).generate(requests(stop=rule), SamplingSettings(max_tokens=40))
+        head.weight[1] = 0.0  # a logit of 0: end-of-sequence tokens are rare
+    free = engine(model).generate(requests(), SamplingSettings(max_tokens=100))
+    stopped = engine(model).generate(requests(stop=rule), SamplingSettings(max_tokens=100))
     reasons = set()
     for unbound, completion in zip(flat(free), flat(stopped), strict=True):
         prefixes = (unbound.ids[:n] for n in range(1, len(unbound.ids) + 1))

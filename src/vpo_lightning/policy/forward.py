@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers.cache_utils import Cache, DynamicLayer
@@ -120,7 +120,7 @@ def _completion_mask(
 ) -> Float[Tensor, "R 1 steps keys"]:
     """What is added to attention scores: a token sees its whole prompt and the tokens before it."""
     rows, device = prompt_lengths.shape[0], prompt_lengths.device
-    seen_prompt: Bool[Tensor, ...] = torch.arange(width, device=device) < prompt_lengths[:, None]
+    seen_prompt = torch.arange(width, device=device) < prompt_lengths[:, None]
     seen_past = torch.ones(steps, steps, dtype=torch.bool, device=device).tril()
     seen = torch.cat(
         (seen_prompt[:, None].expand(rows, steps, width), seen_past.expand(rows, steps, steps)), 2
