@@ -155,6 +155,8 @@ tokens, width, vocabulary = 256, 8, 150_000
 hidden = torch.randn(tokens, width, requires_grad=True)
 weight = torch.randn(vocabulary, width, requires_grad=True)
 ids = torch.randint(vocabulary, (tokens,))
+# The first call loads the math libraries' own buffers.
+logprobs_from_hidden(hidden[:1], weight, ids[:1])[0].sum().backward()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 values, _ = logprobs_from_hidden(hidden, weight, ids, chunk_tokens=16)
 values.sum().backward()
@@ -165,8 +167,14 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 def test_peak_memory_is_that_of_a_chunk() -> None:
     # In a process of its own: the peak of this one may lie behind it.
     run = subprocess.run(
-        [sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", MEASURE],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        # Freed blocks go back to the system, so that the peak is of what is in use.
+        env={"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"},
     )
     grown, whole = float(run.stdout), 256 * 150_000 * 4 / 2**20
     # All logits in float32 would be 146 MiB once, a chunk is 9 MiB.
-    assert grown < whole / 2, f"{grown:.0f} MiB"
+    assert grown < whole / 3, f"{grown:.0f} MiB"

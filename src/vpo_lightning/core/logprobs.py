@@ -136,8 +136,8 @@ class _Reduction(torch.autograd.Function):
             scaled = logits[rows].to(normalizer.dtype) / temperature
             normalizer[rows] = scaled.logsumexp(dim=-1)
             sampled[rows] = scaled.gather(-1, ids[rows, None]).squeeze(-1) - normalizer[rows]
-            logs = scaled.sub_(normalizer[rows, None])
-            entropy[rows] = -_plogp(logs).sum(dim=-1)
+            logs = _finite(scaled.sub_(normalizer[rows, None]))
+            entropy[rows] = -logs.exp().mul_(logs).sum(dim=-1)
         ctx.save_for_backward(logits, ids, normalizer, entropy)
         ctx.temperature = temperature
         return sampled, entropy
@@ -153,19 +153,21 @@ class _Reduction(torch.autograd.Function):
         result = torch.empty_like(logits)
         for rows in _blocks(logits):
             logs = logits[rows].to(normalizer.dtype) / ctx.temperature
-            logs.sub_(normalizer[rows, None])
-            block = torch.exp(logs).mul_(-sampled_grad[rows, None])
-            block.scatter_add_(-1, ids[rows, None], sampled_grad[rows, None])
+            logs = _finite(logs.sub_(normalizer[rows, None]))
+            block = logs.exp()
             if bool(entropy_grad.any()):
-                slope = _plogp(logs) + logs.exp() * entropy[rows, None]
-                block.sub_(slope * entropy_grad[rows, None])
-            result[rows] = (block / ctx.temperature).to(result.dtype)
+                slope = logs.add_(entropy[rows, None]).mul_(block).mul_(entropy_grad[rows, None])
+                block.mul_(-sampled_grad[rows, None]).sub_(slope)
+            else:
+                block.mul_(-sampled_grad[rows, None])
+            block.scatter_add_(-1, ids[rows, None], sampled_grad[rows, None])
+            result[rows] = block.div_(ctx.temperature)
         return result, None, None
 
 
-def _plogp(logs: Float[Tensor, "R V"]) -> Float[Tensor, "R V"]:
-    """Return p log p, which is 0 for p = 0 although log p is -inf there."""
-    return logs.exp() * logs.clamp_min(torch.finfo(logs.dtype).min)
+def _finite(logs: Float[Tensor, "R V"]) -> Float[Tensor, "R V"]:
+    """Bound log-probabilities of -inf in place, so that p log p is 0 for p = 0."""
+    return logs.clamp_min_(torch.finfo(logs.dtype).min / 2)
 
 
 def _precision(logits: Tensor) -> torch.dtype:

@@ -188,12 +188,13 @@ def monte_carlo_standard_error(
     if groups.num_draws < 2:
         raise ValueError("a standard error needs at least 2 draws; raise `weights.num_draws`")
     first, second, origin = (groups.zero_scores() for _ in range(3))
-    seen = torch.zeros(first.shape[0], dtype=torch.bool)
+    seen: set[int] = set()
     for rows, values in scalarized_blocks(groups):
         best = values.amax(dim=2).masked_fill(~groups.answer_mask[rows].any(-1, keepdim=True), 0.0)
-        if not bool(seen[rows].any()):
+        if rows.start not in seen:
             # Sums of squares around a value close to the mean lose no digits.
-            origin[rows], seen[rows] = best.mean(dim=-1), True
+            origin[rows] = best.mean(dim=-1)
+            seen.add(rows.start)
         shifted = best - origin[rows][..., None]
         first[rows] += shifted.sum(dim=-1)
         second[rows] += shifted.square().sum(dim=-1)

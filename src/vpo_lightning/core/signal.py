@@ -23,12 +23,15 @@ def signal_report(
         floor: Scores closer than this are equal.
     """
     values, weights = scores.double(), advantages.double()
+    if values.numel() == 0:
+        names = ("zero_std", "zero_advantage", "guarded")
+        return {f"{name}_fraction": 0.0 for name in names} | {"max_abs_advantage": 0.0}
     away = (values - values.mean(dim=-1, keepdim=True)).abs() > floor
     return {
         "zero_std_fraction": _mean(values.std(dim=-1, correction=0) < floor),
         "zero_advantage_fraction": 1.0 - _mean(groups_with_signal(weights)),
         "guarded_fraction": _mean((weights == 0) & away),
-        "max_abs_advantage": float(weights.abs().max()) if weights.numel() else 0.0,
+        "max_abs_advantage": float(weights.abs().max()),
     }
 
 
@@ -42,4 +45,4 @@ def groups_with_signal(advantages: Float[Tensor, "*groups G"]) -> Bool[Tensor, "
 
 
 def _mean(flags: Bool[Tensor, "..."]) -> float:
-    return float(flags.double().mean()) if flags.numel() else 0.0
+    return float(flags.double().mean())

@@ -64,7 +64,7 @@ def fixed(
             "set `weights.weights`"
         )
     vector = vector / vector.sum() if normalize else vector
-    return vector.expand(*groups.counts.shape, 1, -1).clone()
+    return vector.to(groups.seeds.device).expand(*groups.seeds.shape, 1, -1).clone()
 
 
 def dirichlet(
