@@ -150,12 +150,12 @@ class _Reduction(torch.autograd.Function):
         """Use d logprob / d logit = [sampled] - p, d entropy / d logit = -p (log p + entropy)."""
         logits, ids, normalizer, entropy = ctx.saved_tensors
         sampled_grad, entropy_grad = grads
-        result = torch.empty_like(logits)
+        result, with_entropy = torch.empty_like(logits), bool(entropy_grad.any())
         for rows in _blocks(logits):
             logs = logits[rows].to(normalizer.dtype) / ctx.temperature
             logs = _finite(logs.sub_(normalizer[rows, None]))
             block = logs.exp()
-            if bool(entropy_grad.any()):
+            if with_entropy:
                 slope = logs.add_(entropy[rows, None]).mul_(block).mul_(entropy_grad[rows, None])
                 block.mul_(-sampled_grad[rows, None]).sub_(slope)
             else:
