@@ -55,9 +55,7 @@ def launch(cfg: DictConfig, folder: Path) -> int:
     if cfg.threads is not None:
         environment.update({k: str(cfg.threads) for k in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")})
     environment.setdefault("TOKENIZERS_PARALLELISM", "false")
-    process = subprocess.Popen(
-        worker_command(cfg, folder), env=environment, start_new_session=True
-    )
+    process = subprocess.Popen(worker_command(cfg, folder), env=environment, start_new_session=True)
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         del frame

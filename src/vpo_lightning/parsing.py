@@ -95,7 +95,9 @@ class NumberedTags(AnswerFormat):
         return f"Answer in this form:\n{self.example}"
 
     def ask_multiple(self, m: int) -> str:
-        shown = "\n".join(f"<{self.tag}_{i}>{self.example}</{self.tag}_{i}>" for i in range(1, m + 1))
+        shown = "\n".join(
+            f"<{self.tag}_{i}>{self.example}</{self.tag}_{i}>" for i in range(1, m + 1)
+        )
         return (
             f"Give {m} different answers, each of which could be the best one under other "
             f"priorities, in this form:\n{shown}"

@@ -86,7 +86,9 @@ class MultiAnswer(PromptStyle):
     def __post_init__(self) -> None:
         """Checks m."""
         if self.m < 1:
-            raise ConfigError(f"m={self.m}: a rollout needs at least one answer; set m to 1 or more")
+            raise ConfigError(
+                f"m={self.m}: a rollout needs at least one answer; set m to 1 or more"
+            )
 
     @property
     def num_answers(self) -> int:  # type: ignore[override]

@@ -23,7 +23,12 @@ from torch import Tensor, nn
 from vpo_lightning.core.seeding import derive_seed
 from vpo_lightning.core.types import TokenBatch
 from vpo_lightning.policy.forward import completion_logprobs
-from vpo_lightning.policy.loading import encode_messages, load_model, load_tokenizer, save_model_folder
+from vpo_lightning.policy.loading import (
+    encode_messages,
+    load_model,
+    load_tokenizer,
+    save_model_folder,
+)
 from vpo_lightning.prompting import GoalConditioned, MultiAnswer, PromptStyle, SingleAnswer
 from vpo_lightning.task import PromptRow, Task
 
@@ -175,9 +180,7 @@ class _Demonstrations:
         for row in rows:
             for style, weights, count in self._asked(row, rng):
                 prompts.append(
-                    encode_messages(
-                        self._tokenizer, style.messages(self._task, row, weights), {}
-                    )
+                    encode_messages(self._tokenizer, style.messages(self._task, row, weights), {})
                 )
                 for _ in range(count):
                     owners.append(len(prompts) - 1)
@@ -205,9 +208,7 @@ class _Demonstrations:
         return [entry for entry in asked if entry[2] > 0]
 
     def _completion(self, row: PromptRow, style: PromptStyle, rng: Random) -> list[int]:
-        answers = [
-            self._settings.demonstrations(row, rng) for _ in range(style.num_answers)
-        ]
+        answers = [self._settings.demonstrations(row, rng) for _ in range(style.num_answers)]
         text = style.render(self._task, answers)
         ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return [*ids, self._tokenizer.eos_token_id]  # type: ignore[misc]
@@ -218,7 +219,9 @@ def _optimizers(model: nn.Module, settings: WarmupSettings) -> list[torch.optim.
     matrices, others = [], []
     for name, parameter in model.named_parameters():
         is_block_matrix = parameter.ndim == 2 and ".layers." in name
-        (matrices if is_block_matrix and settings.matrix_learning_rate else others).append(parameter)
+        (matrices if is_block_matrix and settings.matrix_learning_rate else others).append(
+            parameter
+        )
     optimizers: list[torch.optim.Optimizer] = [
         torch.optim.AdamW(others, lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
     ]

@@ -42,7 +42,9 @@ def rollout_metrics(
         "rollout/no_signal_fraction": _mean(
             [bool(group.advantages.abs().max() < NO_SIGNAL) for group in groups]
         ),
-        "rollout/entropy": -_mean([sum(c.logprobs) / len(c.logprobs) for c in completions if c.ids]),
+        "rollout/entropy": -_mean(
+            [sum(c.logprobs) / len(c.logprobs) for c in completions if c.ids]
+        ),
     }
     names = [[o.name for o in group.row.objectives] for group in groups]
     if all(group_names == names[0] for group_names in names):

@@ -56,8 +56,7 @@ class PoolSampler:
         requests = [self._request(row, prompt, chains) for row in rows]
         completions = self.engine.generate(requests, sampling)
         return [
-            self._pool(row, prompt, group)
-            for row, group in zip(rows, completions, strict=True)
+            self._pool(row, prompt, group) for row, group in zip(rows, completions, strict=True)
         ]
 
     def _request(self, row: PromptRow, prompt: PromptStyle, chains: int) -> GenerationRequest:
