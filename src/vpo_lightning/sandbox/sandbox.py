@@ -1,0 +1,255 @@
+"""Runs untrusted Python programs on inputs and returns what they wrote, within deadlines.
+
+Only programs and inputs enter the sandbox. What a program should have written never does: whoever
+calls compares the bytes. See `backends` for what isolates a worker and `inside.confinement` for
+what isolates one test from the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from vpo_lightning.errors import ConfigError
+from vpo_lightning.sandbox.backends import BACKENDS, Launch, launch
+from vpo_lightning.sandbox.probe import check_isolation
+from vpo_lightning.sandbox.results import Outcome, WorkerLostError
+from vpo_lightning.sandbox.worker import Worker, sealed_file
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True, eq=False)
+class Sandbox:
+    """A pool of warm workers; each test runs in a fresh child of one of them.
+
+    Workers start when they are first needed and end with `close`, with this process, or when the
+    sandbox is forgotten. Several threads may use one sandbox; a forked process starts its own workers.
+
+    Args:
+        backend: ``bubblewrap``; or ``guard``, which has limits but no isolation and warns.
+        slots: Tests at the same time; None: the CPUs this process may use, shared by the training
+            processes of the machine.
+        test_seconds: Deadline of a test, wall clock.
+        answer_seconds: Deadline of all tests of an answer together; those that have not ended by
+            then are timeouts.
+        memory_mb: Address space of a test.
+        threads: Threads that a test may have beside its main one (it may make no other process).
+        file_mb: Largest file, captured output included; writing more is an error in the program.
+        tmp_mb: Size of a test's ``/tmp``.
+        packages: Installed distributions that programs may import.
+
+    Raises:
+        ConfigError: A setting that cannot work.
+    """
+
+    backend: str = "bubblewrap"
+    slots: int | None = None
+    test_seconds: float = 6.0
+    answer_seconds: float = 60.0
+    memory_mb: int = 1024
+    threads: int = 32
+    file_mb: int = 4
+    tmp_mb: int = 16
+    packages: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Checks the settings."""
+        if self.backend not in BACKENDS:
+            raise ConfigError(f"task.sandbox.backend={self.backend!r}: expected one of {BACKENDS}")
+        least = dict(slots=1, memory_mb=128, threads=0, file_mb=1, tmp_mb=1)
+        for name in ("test_seconds", "answer_seconds"):
+            _check_number(name, getattr(self, name), (int, float), 0.1)
+        for name, bound in least.items():
+            if name != "slots" or self.slots is not None:
+                _check_number(name, getattr(self, name), int, bound)
+        self.counts: Counter[str] = Counter()
+        self._pool: _Pool | None = None
+        self._lock = threading.Lock()
+        self._is_checked = False
+
+    def check(self) -> None:
+        """Starts a worker and tries to get out of it.
+
+        Raises:
+            ConfigError: It cannot isolate here; says why and what to do.
+        """
+        if self.backend == "guard":
+            _log.warning(
+                "task.sandbox.backend=guard: programs run with your rights and see your files; "
+                "their limits stop accidents, not attacks"
+            )
+        elif not self._is_checked:
+            check_isolation(self._launch())
+        self._is_checked = True
+
+    def run_tests(
+        self, program: str, stdins: Sequence[str], function: str | None = None
+    ) -> list[Outcome]:
+        """The outcome of a program on each input, in their order.
+
+        Args:
+            program: Python source.
+            stdins: What each test reads on standard input.
+            function: None runs the source as a program. A name calls that function, or that method
+                of ``class Solution``, with the JSON values of the input, one a line; its output is
+                the JSON of what it returns.
+
+        Raises:
+            ConfigError: The first call, where the sandbox cannot isolate.
+        """
+        with self._lock:
+            if self._pool is None or self._pool.owner != os.getpid():
+                self.check()
+                self._pool = _Pool(self._launch(), self.slots or _default_slots())
+                self._finalizer = weakref.finalize(self, self._pool.close)
+            pool = self._pool
+        file = sealed_file(program.encode("utf-8", "surrogatepass"))
+        end = time.monotonic() + self.answer_seconds
+        try:
+            jobs = [
+                _Job(file, stdin.encode("utf-8", "surrogatepass"), function, self.test_seconds, end)
+                for stdin in stdins
+            ]
+            outcomes = pool.run(jobs)
+        finally:
+            os.close(file)
+        with self._lock:
+            self.counts.update(outcome.status for outcome in outcomes)
+        return outcomes
+
+    def close(self) -> None:
+        """Ends the workers; a later `run_tests` starts new ones."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            self._finalizer.detach()
+            pool.close()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        hidden = {"_pool", "_lock", "_finalizer", "counts", "_is_checked"}
+        return {name: value for name, value in self.__dict__.items() if name not in hidden}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
+
+    def _launch(self) -> Launch:
+        limits = {
+            "memory": self.memory_mb << 20,
+            "threads": self.threads,
+            "file": self.file_mb << 20,
+            "tmp": self.tmp_mb << 20,
+        }
+        return launch(self.backend, limits, list(self.packages))
+
+
+@dataclass
+class _Job:
+    """One test: program, input, function, its own deadline in seconds, and when the answer's is."""
+
+    program: int
+    stdin: bytes
+    function: str | None
+    seconds: float
+    end: float
+
+    def __post_init__(self) -> None:
+        """Makes the future that the slot fills."""
+        self.outcome: Future[Outcome] = Future()
+
+
+class _Pool:
+    """Slots: threads that each own a worker (it ends with its thread) and take jobs off one queue."""
+
+    def __init__(self, launch: Launch, slots: int) -> None:
+        self.owner = os.getpid()
+        self._launch = launch
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"sandbox-{i}", daemon=True)
+            for i in range(slots)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, jobs: Sequence[_Job]) -> list[Outcome]:
+        for job in jobs:
+            self._jobs.put(job)
+        return [job.outcome.result() for job in jobs]
+
+    def close(self) -> None:
+        if self.owner != os.getpid():
+            return
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        worker: Worker | None = None
+        try:
+            while (job := self._jobs.get()) is not None:
+                try:
+                    worker, outcome = self._attempt(job, worker)
+                    job.outcome.set_result(outcome)
+                except BaseException as error:  # the caller is to see it, whatever it is
+                    job.outcome.set_exception(error)
+        finally:
+            if worker is not None:
+                worker.close()
+
+    def _attempt(self, job: _Job, worker: Worker | None) -> tuple[Worker | None, Outcome]:
+        """The outcome, on a new worker if the given one breaks; a worker that hangs is no retry."""
+        for _ in range(2):
+            seconds = min(job.seconds, job.end - time.monotonic())
+            if seconds <= 0:
+                return worker, Outcome("timeout")
+            try:
+                worker = worker or Worker(self._launch)
+                outcome = worker.run(job.program, job.stdin, seconds, job.function)
+                if outcome.status != "lost":
+                    return worker, outcome
+                error = WorkerLostError("a test could not be confined")
+            except WorkerLostError as lost:
+                error = lost
+            _log.warning("a worker of the sandbox was lost and is replaced: %s", error)
+            if worker is not None:
+                worker.close()
+                worker = None
+            if error.is_hung:
+                break
+        return worker, Outcome("lost")
+
+
+def _default_slots() -> int:
+    """The CPUs this process may use, divided by the training processes on this machine."""
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, len(os.sched_getaffinity(0)) // processes)
+
+
+def _check_number(name: str, value: object, kind: type | tuple[type, ...], least: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, kind) or value < least:  # type: ignore[operator]
+        expected = "a whole number" if kind is int else "a number"
+        raise ConfigError(f"task.sandbox.{name}={value!r}: expected {expected} of at least {least}")
