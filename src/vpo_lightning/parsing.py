@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 
 @dataclass(frozen=True)
 class StopRule:
@@ -85,15 +87,19 @@ class NumberedTags(AnswerFormat):
     tag: str
     example: str
 
+    @override
     def parse_single(self, text: str) -> str | None:
         return text
 
+    @override
     def parse_multiple(self, text: str, m: int) -> list[str | None]:
         return numbered_tags(text, m, self.tag)
 
+    @override
     def ask_single(self) -> str:
         return f"Answer in this form:\n{self.example}"
 
+    @override
     def ask_multiple(self, m: int) -> str:
         shown = "\n".join(
             f"<{self.tag}_{i}>{self.example}</{self.tag}_{i}>" for i in range(1, m + 1)
@@ -103,12 +109,15 @@ class NumberedTags(AnswerFormat):
             f"priorities, in this form:\n{shown}"
         )
 
+    @override
     def stop_single(self) -> StopRule | None:
         return None
 
+    @override
     def stop_multiple(self, m: int) -> StopRule | None:
         return StopRule(f"</{self.tag}_{m}>")
 
+    @override
     def render_multiple(self, answers: Sequence[str]) -> str:
         tags = enumerate(answers, 1)
         return "\n".join(f"<{self.tag}_{i}>{answer}</{self.tag}_{i}>" for i, answer in tags)
@@ -131,29 +140,37 @@ class SeparatedAnswers(AnswerFormat):
     multiple_word: str = "<set>"
     goal_word: str = "<goal>"
 
+    @override
     def parse_single(self, text: str) -> str | None:
         return text.split(self.separator, 1)[0].strip()
 
+    @override
     def parse_multiple(self, text: str, m: int) -> list[str | None]:
         parts: list[str | None] = [part.strip() for part in text.split(self.separator)][:m]
         return parts + [None] * (m - len(parts))
 
+    @override
     def ask_single(self) -> str:
         return self.single_word
 
+    @override
     def ask_multiple(self, m: int) -> str:
         del m
         return self.multiple_word
 
+    @override
     def stop_single(self) -> StopRule | None:
         return StopRule(self.separator)
 
+    @override
     def stop_multiple(self, m: int) -> StopRule | None:
         return StopRule(self.separator, m)
 
+    @override
     def render_multiple(self, answers: Sequence[str]) -> str:
         return f" {self.separator} ".join(answers)
 
+    @override
     def ask_goal(self, names: Sequence[str], weights: Sequence[float]) -> str:
         del names
         return " ".join([self.goal_word, *(str(round(10 * w)) for w in weights)])

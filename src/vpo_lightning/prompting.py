@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.parsing import StopRule
 from vpo_lightning.task import PromptRow, Task
@@ -68,6 +70,7 @@ class PromptStyle(ABC):
 class SingleAnswer(PromptStyle):
     """Asks for one answer."""
 
+    @override
     def ask(self, task: Task, row: PromptRow, weights: Sequence[float] | None) -> str:
         del row, weights
         return task.answer_format.ask_single()
@@ -95,16 +98,20 @@ class MultiAnswer(PromptStyle):
         """The number of answers in one rollout, m."""
         return self.m
 
+    @override
     def ask(self, task: Task, row: PromptRow, weights: Sequence[float] | None) -> str:
         del row, weights
         return task.answer_format.ask_multiple(self.m)
 
+    @override
     def parse(self, task: Task, text: str) -> list[str | None]:
         return task.answer_format.parse_multiple(text, self.m)
 
+    @override
     def render(self, task: Task, answers: Sequence[str]) -> str:
         return task.answer_format.render_multiple(answers)
 
+    @override
     def stop_rule(self, task: Task) -> StopRule | None:
         return task.answer_format.stop_multiple(self.m)
 
@@ -115,6 +122,7 @@ class GoalConditioned(PromptStyle):
 
     shows_weights = True
 
+    @override
     def ask(self, task: Task, row: PromptRow, weights: Sequence[float] | None) -> str:
         if weights is None or len(weights) != len(row.objectives):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""From parsed answers to the reward matrix of a rollout, and what happened to each slot on the way."""
+"""From parsed answers to the reward matrix of a rollout, and what happened to each slot."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class RewardVector:
     Attributes:
         objectives: Names of the objectives to keep, in this order; None keeps all.
         scale: Factor by objective name; 1 where a name is missing.
-        floor: Smallest value by objective name that still counts: below it the whole answer is worth
-            zero.
+        floor: Smallest value by objective name that still counts: below it the whole answer is
+            worth zero.
         weights: Fixed weight by objective name, for scalar methods; None uses the task's.
         collapse: One objective, the weighted mean of those kept (what scalar RL sees).
     """
@@ -118,7 +118,8 @@ class RewardVector:
             unknown = [name for name in names if name not in by_name]
             if unknown:
                 raise ConfigError(
-                    f"reward_vector.{key}={unknown}: no such objective; the task has {list(by_name)}"
+                    f"reward_vector.{key}={unknown}: no such objective; "
+                    f"the task has {list(by_name)}"
                 )
         kept = [self._weighted(by_name[name]) for name in wanted]
         if not kept or sum(objective.weight for objective in kept) <= 0:

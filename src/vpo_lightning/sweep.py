@@ -46,7 +46,7 @@ class ComparisonTable(Callback):
 
 
 def compare_runs(folder: Path, baseline: str) -> str:
-    """The tables of all finished runs in the subfolders of a sweep, one pair for each temperature."""
+    """The tables of all evaluated runs in the subfolders of a sweep, two for each temperature."""
     from vpo_lightning.build import build_pool_metrics
     from vpo_lightning.evaluation.comparison import load_run, markdown_tables
 

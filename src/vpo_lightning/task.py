@@ -1,7 +1,7 @@
 """What a domain declares: prompt rows, objectives, and how to score ONE answer.
 
-The framework does the rest: it asks for m answers, parses them, drops duplicates, pads, and builds the
-single, multi-answer and goal-conditioned prompts (`prompting`, `parsing`, `scoring`).
+The framework does the rest: it asks for m answers, parses them, drops duplicates, pads, and builds
+the single, multi-answer and goal-conditioned prompts (`prompting`, `parsing`, `scoring`).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Task(ABC):
         return bool(answer.strip())
 
     def duplicate_key(self, answer: str, rewards: Sequence[float]) -> Hashable:
-        """Answers of one chain with equal keys are duplicates; by default an equal reward vector."""
+        """Answers of a chain with equal keys are duplicates; by default an equal reward vector."""
         del answer
         return tuple(rewards)
 
@@ -135,7 +135,18 @@ class Task(ABC):
         """What could not be scored as it should since the task was made, by name; for logs."""
         return {}
 
-    def check(self) -> None:
+    def vocabulary(self) -> list[str]:
+        """Every word of prompts and answers, for a model that is built from nothing.
+
+        Raises:
+            ConfigError: The task is written in natural language.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} has no closed vocabulary, so no model can be built for its "
+            "words; choose a pretrained model, e.g. model=smollm2_135m"
+        )
+
+    def check(self) -> None:  # noqa: B027  (a task without settings has nothing to check)
         """Refuses settings and data files that cannot work; quick, and without importing torch.
 
         Raises:

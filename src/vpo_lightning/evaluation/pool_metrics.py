@@ -1,4 +1,4 @@
-"""What pools of answers are worth: best@k, E_w[max of k], diversity, coverage; per prompt and as means.
+"""What pools of answers are worth: best@k, E_w[max of k], diversity and coverage.
 
 All methods are measured on one weight grid for every k; otherwise E_w[max of 10] could exceed
 E_w[max of 30]. k counts answers. Estimators over subsets of a pool are unbiased for answers drawn

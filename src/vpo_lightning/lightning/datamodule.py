@@ -1,8 +1,8 @@
 """The DataModule that streams rollouts: it collects a batch when its buffer is empty.
 
 One Lightning epoch is one training step of RL: one rollout batch, its PPO epochs and mini-batches.
-The dataset has a length, because without one Lightning prefetches and would sample the next rollouts
-before the optimizer step.
+The dataset has a length, because without one Lightning prefetches and would sample the next
+rollouts before the optimizer step.
 """
 
 from __future__ import annotations

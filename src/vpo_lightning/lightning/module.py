@@ -42,15 +42,15 @@ class OptimizerSettings:
 class VPOModule(L.LightningModule):
     """Trains a policy on credited rollouts.
 
-    One Lightning epoch is one training step of RL. A batch is a `MicroBatch`; its loss is divided by
-    the completion tokens of the whole optimizer step over all processes, so the gradient depends
+    One Lightning epoch is one training step of RL. A batch is a `MicroBatch`; its loss is divided
+    by the completion tokens of the whole optimizer step over all processes, so the gradient depends
     neither on micro-batches nor on the number of processes.
 
     Args:
         load_policy: Loads the start policy; called once, after the processes have been set up.
         objective: The loss.
         optimizer: Optimizer and learning rate.
-        temperature: Sampling temperature of the rollouts: log-probabilities are of that distribution.
+        temperature: Of sampling the rollouts; log-probabilities are of that distribution.
         is_single_update: Whether a rollout batch makes exactly one optimizer step; then the
             log-probabilities before it are those of the update's own forward pass.
         share_prompts: Compute each prompt once for its completions.
@@ -83,7 +83,7 @@ class VPOModule(L.LightningModule):
         self._metrics: dict[str, float] = {}
         self._sums: dict[str, Tensor] = {}
         self._generated_tokens = 0
-        self._step_start = self._backward_start = 0.0
+        self._step_start = self._backward_start = self._validation_start = 0.0
         self.seconds: dict[str, float] = {}
 
     def configure_model(self) -> None:
@@ -145,7 +145,7 @@ class VPOModule(L.LightningModule):
         return moved
 
     def training_step(self, batch: MicroBatch, batch_idx: int) -> Tensor:
-        """The loss of one micro-batch, scaled so that Lightning's averages leave its gradient exact."""
+        """The loss of one micro-batch, scaled so that Lightning's averages keep its gradient exact."""
         del batch_idx
         start = time.perf_counter()
         trainer = cast(L.Trainer, self.trainer)
@@ -163,13 +163,21 @@ class VPOModule(L.LightningModule):
         return loss / batch.step_tokens * trainer.accumulate_grad_batches * trainer.world_size
 
     def validation_step(self, batch: list[PromptRow], batch_idx: int) -> None:
-        """Logs rollouts of held-out prompts: the same seeds and weight draws at every validation."""
+        """Logs rollouts of held-out prompts: the same seeds and draws at every validation."""
         del batch_idx
         data = cast("RolloutDataModule", cast(Any, self.trainer).datamodule)
         rollouts = data.collector.collect(batch, step=VALIDATION_STEP)
         for key, value in rollouts.metrics.items():
             name = key.replace("rollout/", "val/")
             self.log(name, value, on_epoch=True, sync_dist=True, batch_size=len(batch))
+
+    def on_validation_start(self) -> None:
+        """Starts the clock of validation, which is not part of a step's time."""
+        self._validation_start = time.perf_counter()
+
+    def on_validation_end(self) -> None:
+        """Stops the clock of validation."""
+        self._add_seconds("validation", self._validation_start)
 
     def _forward(self, model: nn.Module, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         if batch.advantages.numel() == 0:
@@ -228,7 +236,7 @@ class VPOModule(L.LightningModule):
         return {key: float(value) for key, value in reduced.items()}
 
     def _timings(self) -> dict[str, float]:
-        total = time.perf_counter() - self._step_start
+        total = time.perf_counter() - self._step_start - self.seconds.get("validation", 0.0)
         work = ("generate", "score", "reference", "forward", "backward")
         busy = sum(self.seconds.get(stage, 0.0) for stage in work)
         metrics = {f"time/{stage}": self.seconds.get(stage, 0.0) for stage in work}

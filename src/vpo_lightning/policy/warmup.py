@@ -1,7 +1,7 @@
 """Supervised warm-up: teaches a model the answer format from demonstrations of the task.
 
-RL keeps and concentrates the diversity of its start policy, it does not invent it; so the answers of
-a chain are drawn independently, and the mix of demonstrations decides what the start policy offers.
+RL keeps and concentrates the diversity of its start policy, it does not invent it; so the answers
+of a chain are drawn independently, and the mix of demonstrations decides what there is to keep.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from vpo_lightning.core.types import TokenBatch
 from vpo_lightning.policy.forward import completion_logprobs
 from vpo_lightning.policy.loading import (
     encode_messages,
-    load_model,
-    load_tokenizer,
     save_model_folder,
 )
 from vpo_lightning.prompting import GoalConditioned, MultiAnswer, PromptStyle, SingleAnswer
