@@ -160,7 +160,7 @@ class HubRecords(Records):
 
         try:
             self._rows = datasets.load_dataset(hub_id, split=split)
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ConfigError(
                 f"task.hub_id={hub_id}: the split {split} cannot be loaded ({reason}); or set "
