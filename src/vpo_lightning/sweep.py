@@ -50,7 +50,7 @@ def compare_runs(folder: Path, baseline: str) -> str:
     from vpo_lightning.build import build_pool_metrics
     from vpo_lightning.evaluation.comparison import load_run, markdown_tables
 
-    runs = [path.parent for path in sorted(folder.glob("*/summary.json")) if is_evaluated(path)]
+    runs = [path.parent for path in sorted(folder.rglob("summary.json")) if is_evaluated(path)]
     if not runs:
         return f"no finished run in {folder}\n"
     cfg = OmegaConf.load(runs[0] / "config.yaml")

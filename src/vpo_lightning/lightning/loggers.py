@@ -23,6 +23,7 @@ class FileLogger(Logger):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._path = folder / "metrics.jsonl"
+        self._validation: dict[str, float] = {}
 
     @property
     def name(self) -> str:
@@ -41,11 +42,16 @@ class FileLogger(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Appends one line: the step (completed optimizer steps) and the metrics."""
+        """Appends one line: the step (completed training steps) and its metrics.
+
+        Lightning logs a step's validation before its training figures; they are one line.
+        """
         values = {key: value for key, value in metrics.items() if key != "epoch"}
-        if not values:
+        if all(key.startswith("val/") for key in values):
+            self._validation = values
             return
-        record = {"step": step, **values}
+        record = {"step": step, **values, **self._validation}
+        self._validation = {}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 

@@ -170,6 +170,7 @@ class VPOModule(L.LightningModule):
         for key, value in rollouts.metrics.items():
             name = key.replace("rollout/", "val/")
             self.log(name, value, on_epoch=True, sync_dist=True, batch_size=len(batch))
+        self.log("step", float(self.step + 1), on_epoch=True, batch_size=1)
 
     def on_validation_start(self) -> None:
         """Starts the clock of validation, which is not part of a step's time."""
