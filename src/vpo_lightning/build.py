@@ -59,7 +59,15 @@ def check(cfg: DictConfig) -> None:
     build_prompt(cfg)
     first = task.rows("train")[0]
     build_reward_vector(cfg).select(first.objectives)
-    instantiate(cfg.model).check()
+    source = instantiate(cfg.model)
+    source.check()
+    if not hasattr(source, "load"):
+        task.vocabulary()
+        if not cfg.warmup:
+            raise ConfigError(
+                "warmup=none: a model built from nothing knows nothing; choose a warmup (e.g. "
+                "warmup=maze), or a pretrained model"
+            )
 
 
 _LEAST: dict[str, float] = {
@@ -146,11 +154,6 @@ def start_policy(cfg: DictConfig) -> str:
         return source.build(task.vocabulary(), seed=settings.seed)
 
     if not cfg.warmup:
-        if not hasattr(source, "load"):
-            raise ConfigError(
-                "warmup=none: a model built from scratch knows nothing; choose a warmup, or a "
-                "pretrained model"
-            )
         return source.path
     settings = instantiate(cfg.warmup)
     key = {

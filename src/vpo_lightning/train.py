@@ -36,9 +36,11 @@ def job(cfg: DictConfig) -> int:
         )
     try:
         build.check(cfg)
-    except ConfigError:
+    except Exception:
         _remove_if_empty(folder)
         raise
+    if cfg.name is None:
+        cfg.name = HydraConfig.get().runtime.choices["ablation"]
     write_config(cfg, folder)
     print(f"run folder: {folder}", flush=True)
     return launch(cfg, folder)
