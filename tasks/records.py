@@ -157,10 +157,11 @@ class HubRecords(Records):
         self.source, self.key = f"{hub_id}[{split}]", "task.hub_id"
         require_hub(hub_id)
         import datasets
+        from datasets.exceptions import DatasetsError
 
         try:
             self._rows = datasets.load_dataset(hub_id, split=split)
-        except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        except (OSError, ValueError, RuntimeError, DatasetsError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ConfigError(
                 f"task.hub_id={hub_id}: the split {split} cannot be loaded ({reason}); or set "

@@ -142,7 +142,7 @@ def _composed(config_name: str, arguments: Sequence[str]) -> DictConfig | None:
 
 
 def _config_folders(arguments: Sequence[str]) -> Iterator[str]:
-    for flag, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for flag, following in zip(arguments, [*arguments, ""][1:], strict=True):
         if flag in ("--config-dir", "-cd"):
             yield following
         elif flag.startswith("--config-dir="):

@@ -34,7 +34,7 @@ def score(cfg: DictConfig) -> int:
     Raises:
         ConfigError: A setting or file with which nothing can run; no output is written then.
     """
-    if cfg.task is None:
+    if "task" not in cfg:
         raise ConfigError(f"task: choose one of {', '.join(group_options('task'))}")
     if not isinstance(cfg.dedup, bool):
         raise ConfigError(f"dedup={cfg.dedup!r}: expected true or false")
@@ -235,3 +235,7 @@ def _whole_file(path: str) -> Iterator[IO[str]]:
         if not is_device:
             with suppress(OSError):
                 part.unlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -96,7 +96,7 @@ def test_the_splits_are_normal_plus_a_part_of_hard_and_the_rest_of_hard():
         "hard_path": str(AUTHORED / "train.jsonl"),
         "normal_path": str(AUTHORED / "test.jsonl"),
     }
-    task = EureqaTask(**paths, hard_train_rows=5)
+    task = EureqaTask(hard_train_rows=5, **paths)  # type: ignore[arg-type]
     train, test = task.rows("train"), task.rows("test")
     order = np.random.default_rng(0).permutation(8)
     ids = [f"hard-{i + 1}" for i in order]
