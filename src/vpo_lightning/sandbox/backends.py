@@ -83,7 +83,13 @@ def _interpreter(root: Path, settings: dict[str, object]) -> list[str]:
 def _namespaces() -> list[str]:
     """Root becomes nobody inside and makes its user namespace there (see `Isolation.enter`)."""
     common = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
-    common += ["--unshare-cgroup-try", "--hostname", "sandbox", "--die-with-parent", "--new-session"]
+    common += [
+        "--unshare-cgroup-try",
+        "--hostname",
+        "sandbox",
+        "--die-with-parent",
+        "--new-session",
+    ]
     if os.geteuid() != 0:
         return [*common, "--unshare-user"]
     return [*common, "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]

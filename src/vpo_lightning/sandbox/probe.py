@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 
+from vpo_lightning import errors
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.sandbox.backends import Launch
 from vpo_lightning.sandbox.results import WorkerLostError
-from vpo_lightning.sandbox.worker import Worker, sealed_file
+from vpo_lightning.sandbox.worker import SealedFile, Worker
 
 _REMEDY = (
     "Isolation needs Linux 5.14 or newer and user namespaces: in a container, start it with "
@@ -30,9 +29,9 @@ def attempt(action):
 
 import ctypes, socket, threading
 done = []
-marker = input()
+host_file = input()
 forbidden = {
-    "read a file of the host": lambda: open(marker).close(),
+    "read a file of the host": lambda: open(host_file).close(),
     "see processes": lambda: os.stat("/proc/self"),
     "start a process": lambda: os._exit(0) if os.fork() == 0 else None,
     "open a socket": lambda: socket.socket().close(),
@@ -61,20 +60,17 @@ def check_isolation(launch: Launch) -> None:
     Raises:
         ConfigError: The worker does not start, or the program got out.
     """
-    with tempfile.NamedTemporaryFile(prefix="vpo-probe-") as marker:
-        program = sealed_file(_PROBE.encode())
+    try:
+        worker = Worker(launch)
         try:
-            worker = Worker(launch)
-            try:
-                outcome = worker.run(program, f"{marker.name}\n".encode(), 10.0, None)
-            finally:
-                worker.close()
-        except (OSError, WorkerLostError) as error:
-            raise ConfigError(
-                f"task.sandbox.backend=bubblewrap cannot isolate here: {error}. {_REMEDY}"
-            ) from error
+            stdin = f"{errors.__file__}\n".encode()
+            outcome = worker.run(SealedFile(_PROBE.encode()), stdin, 10.0, None)
         finally:
-            os.close(program)
+            worker.close()
+    except (OSError, WorkerLostError) as error:
+        raise ConfigError(
+            f"task.sandbox.backend=bubblewrap cannot isolate here: {error}. {_REMEDY}"
+        ) from error
     if outcome.status != "ok":
         raise ConfigError(
             f"task.sandbox.backend=bubblewrap cannot isolate here: the trial program ended with "

@@ -24,7 +24,7 @@ from vpo_lightning.errors import ConfigError
 from vpo_lightning.sandbox.backends import BACKENDS, Launch, launch
 from vpo_lightning.sandbox.probe import check_isolation
 from vpo_lightning.sandbox.results import Outcome, WorkerLostError
-from vpo_lightning.sandbox.worker import Worker, sealed_file
+from vpo_lightning.sandbox.worker import SealedFile, Worker
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,8 @@ class Sandbox:
     """A pool of warm workers; each test runs in a fresh child of one of them.
 
     Workers start when they are first needed and end with `close`, with this process, or when the
-    sandbox is forgotten. Several threads may use one sandbox; a forked process starts its own workers.
+    sandbox is forgotten. Several threads may use one sandbox; a forked process starts its own
+    workers.
 
     Args:
         backend: ``bubblewrap``; or ``guard``, which has limits but no isolation and warns.
@@ -67,16 +68,15 @@ class Sandbox:
         """Checks the settings."""
         if self.backend not in BACKENDS:
             raise ConfigError(f"task.sandbox.backend={self.backend!r}: expected one of {BACKENDS}")
-        least = dict(slots=1, memory_mb=128, threads=0, file_mb=1, tmp_mb=1)
+        least = {"slots": 1, "memory_mb": 128, "threads": 0, "file_mb": 1, "tmp_mb": 1}
         for name in ("test_seconds", "answer_seconds"):
             _check_number(name, getattr(self, name), (int, float), 0.1)
         for name, bound in least.items():
             if name != "slots" or self.slots is not None:
                 _check_number(name, getattr(self, name), int, bound)
         self.counts: Counter[str] = Counter()
-        self._pool: _Pool | None = None
-        self._lock = threading.Lock()
         self._is_checked = False
+        self._start_over()
 
     def check(self) -> None:
         """Starts a worker and tries to get out of it.
@@ -108,28 +108,30 @@ class Sandbox:
         Raises:
             ConfigError: The first call, where the sandbox cannot isolate.
         """
+        if self._owner != os.getpid():  # a fork has no threads, and perhaps a lock that is held
+            self._start_over()
         with self._lock:
-            if self._pool is None or self._pool.owner != os.getpid():
+            if self._pool is None:
                 self.check()
                 self._pool = _Pool(self._launch(), self.slots or _default_slots())
                 self._finalizer = weakref.finalize(self, self._pool.close)
             pool = self._pool
-        file = sealed_file(program.encode("utf-8", "surrogatepass"))
+        file = SealedFile(program.encode("utf-8", "surrogatepass"))
         end = time.monotonic() + self.answer_seconds
-        try:
-            jobs = [
+        outcomes = pool.run(
+            [
                 _Job(file, stdin.encode("utf-8", "surrogatepass"), function, self.test_seconds, end)
                 for stdin in stdins
             ]
-            outcomes = pool.run(jobs)
-        finally:
-            os.close(file)
+        )
         with self._lock:
             self.counts.update(outcome.status for outcome in outcomes)
         return outcomes
 
     def close(self) -> None:
         """Ends the workers; a later `run_tests` starts new ones."""
+        if self._owner != os.getpid():
+            return
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -148,12 +150,17 @@ class Sandbox:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        hidden = {"_pool", "_lock", "_finalizer", "counts", "_is_checked"}
+        hidden = {"_pool", "_lock", "_finalizer"}
         return {name: value for name, value in self.__dict__.items() if name not in hidden}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.__post_init__()
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._pool: _Pool | None = None
 
     def _launch(self) -> Launch:
         limits = {
@@ -169,7 +176,7 @@ class Sandbox:
 class _Job:
     """One test: program, input, function, its own deadline in seconds, and when the answer's is."""
 
-    program: int
+    program: SealedFile
     stdin: bytes
     function: str | None
     seconds: float
@@ -181,7 +188,7 @@ class _Job:
 
 
 class _Pool:
-    """Slots: threads that each own a worker (it ends with its thread) and take jobs off one queue."""
+    """Slots: threads that each own a worker, which ends with them, and take jobs off one queue."""
 
     def __init__(self, launch: Launch, slots: int) -> None:
         self.owner = os.getpid()
@@ -197,7 +204,12 @@ class _Pool:
     def run(self, jobs: Sequence[_Job]) -> list[Outcome]:
         for job in jobs:
             self._jobs.put(job)
-        return [job.outcome.result() for job in jobs]
+        try:
+            return [job.outcome.result() for job in jobs]
+        except BaseException:
+            for job in jobs:
+                job.end = 0.0  # those that have not begun need not
+            raise
 
     def close(self) -> None:
         if self.owner != os.getpid():

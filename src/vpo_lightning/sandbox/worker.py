@@ -18,6 +18,7 @@ from vpo_lightning.sandbox.results import Outcome, Status, WorkerLostError
 
 _START_SECONDS = 20.0
 _GRACE_SECONDS = 1.0  # the worker ends a test at its deadline; this much later we end the worker
+_CLOSE_SECONDS = 0.3
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
@@ -28,17 +29,18 @@ class Worker:
     also when this process is killed.
 
     Raises:
-        WorkerLostError: The process ended or did not answer; the text is what it wrote on standard error.
+        WorkerLostError: The process ended or did not answer; the text is what it wrote on standard
+            error.
     """
 
     def __init__(self, launch: Launch) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         with theirs:
-            self._process = subprocess.Popen(
+            self._process: subprocess.Popen[bytes] = subprocess.Popen(
                 launch.command,
                 env=launch.environment,
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=self._errors,
                 stderr=self._errors,
                 start_new_session=True,
@@ -49,11 +51,13 @@ class Worker:
             self.close()
             raise
 
-    def run(self, program: int, stdin: bytes, seconds: float, function: str | None) -> Outcome:
+    def run(
+        self, program: SealedFile, stdin: bytes, seconds: float, function: str | None
+    ) -> Outcome:
         """The outcome of one test; returns within `seconds` and one more.
 
         Args:
-            program: File descriptor of the sealed source.
+            program: The source.
             stdin: The test's input.
             seconds: Deadline.
             function: Name of the function to call, None for a program.
@@ -62,10 +66,10 @@ class Worker:
             WorkerLostError: The worker is of no use any more; close it.
         """
         output = os.memfd_create("stdout", os.MFD_CLOEXEC)
-        source = sealed_file(stdin)
+        source = SealedFile(stdin)
         try:
             request = json.dumps({"seconds": seconds, "function": function}).encode()
-            files = array.array("i", [program, source, output])
+            files = array.array("i", [program.number, source.number, output])
             try:
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)]
                 self._control.sendmsg([request], rights)
@@ -76,12 +80,13 @@ class Worker:
             stdout = os.pread(output, os.fstat(output).st_size, 0) if status == "ok" else b""
             return Outcome(status, stdout, answer["seconds"])
         finally:
-            os.close(source)
             os.close(output)
 
     def close(self) -> None:
         """Ends the process and everything it started."""
-        self._control.close()
+        self._control.close()  # an idle worker ends by itself then, and no orphan is left to reap
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_CLOSE_SECONDS)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -107,12 +112,17 @@ class Worker:
         return lines[-1] if lines else f"the worker ended with status {self._process.returncode}"
 
 
-def sealed_file(content: bytes) -> int:
-    """File descriptor of a file in memory that nobody can change any more, at its beginning."""
-    file = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    view = memoryview(content)
-    while view:
-        view = view[os.write(file, view) :]
-    fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
-    os.lseek(file, 0, os.SEEK_SET)
-    return file
+class SealedFile:
+    """A file in memory that nobody can change any more; it goes with the last reference to it."""
+
+    def __init__(self, content: bytes) -> None:
+        """Writes `content` and goes back to its beginning."""
+        self.number = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        view = memoryview(content)
+        while view:
+            view = view[os.write(self.number, view) :]
+        fcntl.fcntl(self.number, fcntl.F_ADD_SEALS, _SEALS)
+        os.lseek(self.number, 0, os.SEEK_SET)
+
+    def __del__(self) -> None:
+        os.close(self.number)

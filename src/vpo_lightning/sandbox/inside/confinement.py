@@ -8,6 +8,7 @@ no other process, and all of its own end with it), mounts with an empty ``/tmp``
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -99,18 +100,16 @@ class Guard:
 
     def clean(self, pid: int) -> None:
         """Called after the child has been reaped."""
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class Isolation:
     """Namespaces for every test.
 
-    The server is process 1 of its namespace and cannot be dumped; a test is process 1 of a namespace
-    below it, in which the server has no number that a signal or a trace could name.
+    The server is process 1 of its namespace and cannot be dumped; a test is process 1 of a
+    namespace below it, in which the server has no number that a signal or a trace could name.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -163,6 +162,8 @@ class Isolation:
         finally:
             if pid != 0:  # the next child is to get a namespace of its own
                 _check(_libc.setns(self._own_pids, _NEW_PIDS), "leaving a process namespace")
+        if pid == 0:
+            os.setsid()  # a signal to one's own group crosses namespaces
         return pid
 
     def confine(self, seconds: float) -> None:

@@ -19,10 +19,10 @@ import types
 from typing import Any
 
 # Later ones win: builtins come after math and operator, whose pow differs.
-_STAR_IMPORTS = (
-    "string re datetime collections heapq bisect copy math random statistics itertools functools "
-    "operator io sys json builtins typing"
-).split()
+_STAR_IMPORTS = """
+    string re datetime collections heapq bisect copy math random statistics itertools functools
+    operator io sys json builtins typing
+""".split()  # noqa: SIM905
 _RECURSION_LIMIT = 50_000
 _MAX_INT_DIGITS = 50_000
 
@@ -37,7 +37,7 @@ def warm_up() -> None:
         public = getattr(module, "__all__", [n for n in dir(module) if not n.startswith("_")])
         names.update({n: getattr(module, n) for n in public})
     names.update({name: sys.modules[name] for name in _STAR_IMPORTS})
-    for name in ("decimal", "fractions", "queue", "array", "traceback"):
+    for name in ("ast", "decimal", "fractions", "queue", "array", "traceback"):
         importlib.import_module(name)
 
 
@@ -89,6 +89,8 @@ def _call(source: bytes, function: str) -> None:
     target = names.get(function)
     if target is None and "Solution" in names:
         target = getattr(names["Solution"](), function)
+    if target is None:
+        raise NameError(function)
     text = json.dumps(_plain(target(*arguments))).encode()
     while text:
         text = text[os.write(result, text) :]
@@ -102,7 +104,9 @@ def _plain(value: Any) -> Any:
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError("the keys of a JSON object are text")
         return {key: _plain(item) for key, item in value.items()}
     if hasattr(value, "item"):  # a number of numpy
         return _plain(value.item())

@@ -151,7 +151,7 @@ class Filter:
 
 def _program(column: int, architecture: int) -> bytes:
     """The filter as the kernel's struct sock_filter[]."""
-    denied = sorted(numbers[column] for numbers in _DENIED.values() if numbers[column] is not None)
+    denied = sorted(n for n in (pair[column] for pair in _DENIED.values()) if n is not None)
     lines = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, architecture),

@@ -1,0 +1,60 @@
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vpo_lightning.sandbox.sandbox import Sandbox
+
+TESTS = 500
+PROGRAM = "a, b = map(int, input().split())\nprint(a + b)\n"
+INPUTS = [f"{i} {i + 1}\n" for i in range(TESTS)]
+OUTPUTS = [f"{2 * i + 1}\n" for i in range(TESTS)]
+POOL = Path(__file__).with_name("unprotected_pool.py")
+
+
+@pytest.fixture
+def one_core():
+    """Pins this process, and so all it starts, to one core."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    yield
+    os.sched_setaffinity(0, allowed)
+
+
+def unprotected_seconds() -> float:
+    command = [sys.executable, "-S", str(POOL)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as pool:
+        assert pool.stdin is not None
+        assert pool.stdout is not None
+        written = []
+        start = 0.0
+        for text in ["1 2\n", *INPUTS]:
+            pool.stdin.write((json.dumps([PROGRAM, text]) + "\n").encode())
+            pool.stdin.flush()
+            written.append(json.loads(pool.stdout.readline()))
+            start = start or time.perf_counter()  # the first one is the start of the pool
+        seconds = time.perf_counter() - start
+        pool.stdin.close()
+    assert written[1:] == OUTPUTS
+    return seconds
+
+
+@pytest.mark.slow
+def test_isolation_costs_at_most_half_of_the_tests_per_second(one_core):
+    with Sandbox(slots=1) as sandbox:
+        sandbox.run_tests(PROGRAM, ["1 2\n"])
+        protected, unprotected = [], []
+        for _ in range(3):  # alternating, and the best of each: others use this machine too
+            start = time.perf_counter()
+            outcomes = sandbox.run_tests(PROGRAM, INPUTS)
+            protected.append(time.perf_counter() - start)
+            unprotected.append(unprotected_seconds())
+            assert [outcome.stdout.decode() for outcome in outcomes] == OUTPUTS
+    with_sandbox, without = TESTS / min(protected), TESTS / min(unprotected)
+    print(f"\ntests per second on one core: {with_sandbox:.0f} isolated, {without:.0f} unprotected")
+    assert with_sandbox >= 100
+    assert with_sandbox >= without / 2
