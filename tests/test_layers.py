@@ -22,7 +22,7 @@ LAYERS: list[set[str]] = [
     {"policy", "rollout"},
     {"lightning"},
     {"build"},
-    {"train", "warmup", "evaluate", "score", "rescore", "worker"}
+    {"train", "warmup", "score", "rescore", "worker"}
     | {"entry", "config_errors", "launch", "resume", "sweep", "training"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

@@ -7,6 +7,7 @@ memory would outlive its job.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from types import FrameType
 from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning.errors import ConfigError
+
+_PR_SET_PDEATHSIG = 1
 
 
 def write_config(cfg: DictConfig, folder: Path) -> None:
@@ -46,6 +49,12 @@ def worker_command(cfg: DictConfig, folder: Path) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", processes, *worker]
 
 
+def die_with_parent() -> None:
+    """Asks Linux to kill this process when the one that started it dies: nothing is left behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def launch(cfg: DictConfig, folder: Path) -> int:
     """Trains in `folder` and returns the exit status of the worker processes.
 
@@ -55,7 +64,12 @@ def launch(cfg: DictConfig, folder: Path) -> int:
     if cfg.threads is not None:
         environment.update({k: str(cfg.threads) for k in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")})
     environment.setdefault("TOKENIZERS_PARALLELISM", "false")
-    process = subprocess.Popen(worker_command(cfg, folder), env=environment, start_new_session=True)
+    process = subprocess.Popen(
+        worker_command(cfg, folder),
+        env=environment,
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         del frame

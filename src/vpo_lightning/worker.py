@@ -5,9 +5,7 @@ Everything it needs is in ``config.yaml`` of the run folder.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 import warnings
 from pathlib import Path
@@ -16,9 +14,9 @@ from typing import TextIO
 from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.launch import die_with_parent
 
 CONFIG_ERROR_STATUS = 2
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
@@ -27,7 +25,7 @@ def main() -> int:
         print("usage: python -m vpo_lightning.worker <run folder>", file=sys.stderr)
         return CONFIG_ERROR_STATUS
     folder = Path(sys.argv[1])
-    _die_with_parent()
+    die_with_parent()
     if int(os.environ.get("RANK", "0")) == 0:
         log = (folder / "log.txt").open("a", encoding="utf-8", buffering=1)
         sys.stdout, sys.stderr = _Tee(sys.stdout, log), _Tee(sys.stderr, log)
@@ -51,12 +49,6 @@ def main() -> int:
         if "wandb" in sys.modules:
             sys.modules["wandb"].finish(exit_code=status)
     return status
-
-
-def _die_with_parent() -> None:
-    """Asks Linux to kill this process when the one that started it dies."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _quieten() -> None:

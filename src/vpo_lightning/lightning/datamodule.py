@@ -145,15 +145,16 @@ class _StepDataset(IterableDataset[MicroBatch]):
             micro_batches(batch, plan, group_size, minibatch)
             for minibatch in range(plan.minibatches)
         ]
-        totals = torch.tensor([sum(m.step_tokens for m in u[:1]) for u in updates])
+        totals = torch.tensor([[u[0].step_tokens, u[0].step_rows] for u in updates])
         totals = cast(L.Trainer, self._data.trainer).strategy.reduce(
             totals.double(), reduce_op="sum"
         )
         prepared = [[module.prepare(m) for m in update] for update in updates]
         for _ in range(plan.epochs):
             for total, update in zip(cast(torch.Tensor, totals).tolist(), prepared, strict=True):
+                tokens, completions = (int(count) for count in total)
                 for micro_batch in update:
-                    yield replace(micro_batch, step_tokens=int(total))
+                    yield replace(micro_batch, step_tokens=tokens, step_rows=completions)
 
     def _share(self) -> int:
         return self._data.prompts_per_step // self._data.processes.world_size

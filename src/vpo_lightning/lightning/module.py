@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vpo_lightning.lightning.objective import PolicyObjective
 from vpo_lightning.policy.forward import completion_logprobs
-from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch
+from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch, mean_metrics, sum_metrics
 from vpo_lightning.task import PromptRow
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class VPOModule(L.LightningModule):
     """Trains a policy on credited rollouts.
 
     One Lightning epoch is one training step of RL. A batch is a `MicroBatch`; its loss is divided
-    by the completion tokens of the whole optimizer step over all processes, so the gradient depends
+    by the tokens or rows of the whole optimizer step over all processes, so the gradient depends
     neither on micro-batches nor on the number of processes.
 
     Args:
@@ -160,17 +160,17 @@ class VPOModule(L.LightningModule):
             self._sums[key] = self._sums.get(key, torch.zeros_like(value)) + value.detach()
         self._add_seconds("forward", start)
         # Lightning divides by accumulate_grad_batches, and DDP averages over processes.
-        return loss / batch.step_tokens * trainer.accumulate_grad_batches * trainer.world_size
+        scale = trainer.accumulate_grad_batches * trainer.world_size
+        return loss / self._objective.divisor(batch) * scale
 
     def validation_step(self, batch: list[PromptRow], batch_idx: int) -> None:
         """Logs rollouts of held-out prompts: the same seeds and draws at every validation."""
         del batch_idx
         data = cast("RolloutDataModule", cast(Any, self.trainer).datamodule)
         rollouts = data.collector.collect(batch, step=VALIDATION_STEP)
-        for key, value in rollouts.metrics.items():
-            name = key.replace("rollout/", "val/")
-            self.log(name, value, on_epoch=True, sync_dist=True, batch_size=len(batch))
-        self.log("step", float(self.step + 1), on_epoch=True, batch_size=1)
+        figures = mean_metrics(self._from_all_processes(rollouts.metrics))
+        named = {key.replace("rollout/", "val/"): value for key, value in figures.items()}
+        self._log_step(named, self.step + 1)
 
     def on_validation_start(self) -> None:
         """Starts the clock of validation, which is not part of a step's time."""
@@ -217,24 +217,39 @@ class VPOModule(L.LightningModule):
         self._sums.clear()
 
     def on_train_epoch_end(self) -> None:
-        """Counts the step and logs its figures."""
+        """Counts the step and logs its figures: means over processes, sums for the loss."""
         self.step += 1
-        metrics = {**self.step_figures(), **self._objective.metrics(self._reduced_sums())}
+        sums = {key: float(value) for key, value in self._sums.items()}
+        shares = self._from_all_processes((self.step_figures(), sums))
+        metrics = {
+            **mean_metrics([figures for figures, _ in shares]),
+            **self._objective.metrics(sum_metrics([sums for _, sums in shares])),
+        }
         metrics["train/learning_rate"] = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
-        for key, value in metrics.items():
-            self.log(key, value, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
-        self.log("step", float(self.step), on_step=False, on_epoch=True, batch_size=1)
+        self._log_step(metrics, self.step)
         self._metrics.clear()
+
+    def _log_step(self, metrics: Mapping[str, float], step: int) -> None:
+        """Logs figures that are the same on every process."""
+        for key, value in {**metrics, "step": float(step)}.items():
+            self.log(key, value, on_step=False, on_epoch=True, batch_size=1, rank_zero_only=False)
+
+    def _from_all_processes(self, value: Any) -> list[Any]:
+        """One value from each process, in the order of ranks.
+
+        One collective for a whole dictionary: processes may have different keys, for instance where
+        none of a process's groups has a signal.
+        """
+        world_size = cast(L.Trainer, self.trainer).world_size
+        if world_size == 1:
+            return [value]
+        shares: list[Any] = [None] * world_size
+        torch.distributed.all_gather_object(shares, value)
+        return shares
 
     def step_figures(self) -> dict[str, float]:
         """The figures of the step so far on this process: rollouts, gradient norm, timings."""
         return {**self._metrics, **self._timings()}
-
-    def _reduced_sums(self) -> dict[str, float]:
-        """The loss's sums over all processes."""
-        strategy = cast(L.Trainer, self.trainer).strategy
-        reduced = {k: strategy.reduce(v, reduce_op="sum") for k, v in self._sums.items()}
-        return {key: float(value) for key, value in reduced.items()}
 
     def _timings(self) -> dict[str, float]:
         total = time.perf_counter() - self._step_start - self.seconds.get("validation", 0.0)

@@ -66,12 +66,14 @@ class MicroBatch:
         advantages: One value for each completion.
         has_signal: Whether the completion's group has any non-zero advantage.
         engine_logprobs: Log-probabilities the engine reported, zero-padded.
-        step_tokens: Completion tokens of the whole optimizer step over all processes: what the loss
-            divides by.
+        step_tokens: Completion tokens of the whole optimizer step over all processes: what a token
+            mean divides by.
         policy_version: Version of the weights that sampled the completions.
         old_logprobs: Log-probabilities before the first update; None when the update is the first,
             where they equal the policy's own.
         reference_logprobs: Log-probabilities of the reference policy, None without one.
+        step_rows: Completions of the whole optimizer step over all processes: what a mean over
+            sequences divides by.
     """
 
     tokens: TokenBatch
@@ -82,6 +84,7 @@ class MicroBatch:
     policy_version: int
     old_logprobs: Float[Tensor, "R T"] | None = None
     reference_logprobs: Float[Tensor, "R T"] | None = None
+    step_rows: int = 0
 
     def to(self, device: torch.device) -> MicroBatch:
         """The same micro-batch on `device`."""
@@ -122,6 +125,14 @@ def token_batch(groups: Sequence[tuple[Sequence[int], Sequence[Completion]]]) ->
     )
 
 
-def mean_metrics(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The mean of each entry that has values."""
-    return {key: sum(v) / len(v) for key, v in values.items() if v}
+def mean_metrics(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each figure over the processes that have it."""
+    keys = dict.fromkeys(key for share in shares for key in share)
+    values = {key: [share[key] for share in shares if key in share] for key in keys}
+    return {key: sum(numbers) / len(numbers) for key, numbers in values.items()}
+
+
+def sum_metrics(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The sum of each figure over processes."""
+    keys = dict.fromkeys(key for share in shares for key in share)
+    return {key: sum(share.get(key, 0.0) for share in shares) for key in keys}
