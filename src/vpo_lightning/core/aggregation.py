@@ -6,7 +6,7 @@ big batch.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch import Tensor
 Aggregation = Literal[
     "token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm"
 ]
+AGGREGATIONS: tuple[str, ...] = get_args(Aggregation)
 
 
 @dataclass(frozen=True)
@@ -68,19 +69,52 @@ def aggregate(
         ValueError: An unknown aggregation, or ``max_tokens`` missing or below 1.
     """
     totals = step_totals(mask) if totals is None else totals
+    return numerator(losses, mask, aggregation) / denominator(totals, aggregation, max_tokens)
+
+
+def numerator(
+    losses: Float[Tensor, "R T"], mask: Bool[Tensor, "R T"], aggregation: str = "token_mean"
+) -> Float[Tensor, ""]:
+    """Return what a micro-batch adds to the step's loss before the division by ``denominator``.
+
+    The sum over tokens; only ``seq_mean_token_mean`` divides each row by its own tokens first.
+
+    Raises:
+        ValueError: An unknown aggregation.
+    """
+    _check_name(aggregation)
     kept = losses.masked_fill(~mask, 0.0)
-    if aggregation == "token_mean":
-        return kept.sum() / max(totals.num_tokens, 1)
-    rows = max(totals.num_rows, 1)
     if aggregation == "seq_mean_token_mean":
-        return (kept.sum(dim=-1) / mask.sum(dim=-1).clamp_min(1)).sum() / rows
-    if aggregation == "seq_mean_token_sum":
-        return kept.sum() / rows
-    if aggregation == "seq_mean_token_sum_norm":
-        if max_tokens is None or max_tokens < 1:
-            raise ValueError(
-                f"{aggregation} needs the completion length limit, got {max_tokens}; set "
-                "`loss.max_tokens`"
-            )
-        return kept.sum() / (rows * max_tokens)
-    raise ValueError(f"aggregation is {aggregation!r}; set `loss.aggregation` to a known one")
+        return (kept.sum(dim=-1) / mask.sum(dim=-1).clamp_min(1)).sum()
+    return kept.sum()
+
+
+def denominator(
+    totals: StepTotals, aggregation: str = "token_mean", max_tokens: int | None = None
+) -> int:
+    """Return what the step's numerators are divided by: tokens, rows, or rows times a length.
+
+    At least 1, so that a step without tokens has loss 0.
+
+    Raises:
+        ValueError: An unknown aggregation, or ``max_tokens`` missing or below 1.
+    """
+    _check_name(aggregation)
+    if aggregation == "token_mean":
+        return max(totals.num_tokens, 1)
+    if aggregation != "seq_mean_token_sum_norm":
+        return max(totals.num_rows, 1)
+    if max_tokens is None or max_tokens < 1:
+        raise ValueError(
+            f"{aggregation} needs the completion length limit, got {max_tokens}; set "
+            "`loss.max_tokens`"
+        )
+    return max(totals.num_rows, 1) * max_tokens
+
+
+def _check_name(aggregation: str) -> None:
+    if aggregation not in AGGREGATIONS:
+        raise ValueError(
+            f"aggregation is {aggregation!r}; set `loss.aggregation` to one of "
+            f"{', '.join(AGGREGATIONS)}"
+        )

@@ -25,11 +25,13 @@ class ImportanceWeights:
         capped_fraction: Of the tokens (level token) or rows (level sequence) with a weight above
             the cap. A high value means that the cap, not the data, decides: warn about it.
         missing_fraction: Of the tokens without an engine log-probability; their weight is 1.
+        num_units: Tokens or rows that ``capped_fraction`` counts, to add up micro-batches.
     """
 
     weights: Float[Tensor, "R T"]
     capped_fraction: float
     missing_fraction: float
+    num_units: int = 0
 
 
 def importance_weights(
@@ -80,4 +82,5 @@ def importance_weights(
         weights,
         float((above & units).sum() / units.sum().clamp_min(1)),
         float(missing.sum() / mask.sum().clamp_min(1)),
+        int(units.sum()),
     )

@@ -44,7 +44,7 @@ class PolicyObjective:
         importance_level: Weigh the surrogate by ``exp(old - engine)`` for each "token" or whole
             "sequence"; None trusts the engine. The KL term is not weighed.
         importance_cap: Largest weight.
-        importance_over_cap: "truncate" keeps the cap as the weight, "drop" leaves out what is above.
+        importance_over_cap: "truncate" keeps the cap as the weight, "drop" gives 0.
         importance_warning: Warn when a larger fraction of the tokens or sequences is above the cap.
 
     Raises:

@@ -158,7 +158,10 @@ class RolloutCollector:
     ) -> tuple[Float[Tensor, "B G M K"], Bool[Tensor, "B K"]]:
         """The reward matrices of all rollouts, zero-padded over answers and objectives."""
         vectors = [
-            [self.method.reward_vector.apply(row.objectives, completion.matrix) for completion in group]
+            [
+                self.method.reward_vector.apply(row.objectives, completion.matrix)
+                for completion in group
+            ]
             for row, group in zip(rows, scored, strict=True)
         ]
         num_answers = max(len(matrix) for group in vectors for matrix in group)
@@ -168,7 +171,9 @@ class RolloutCollector:
         mask = torch.arange(shape[-1])[None, :] < torch.tensor(widths)[:, None]
         for b, group in enumerate(vectors):
             for g, matrix in enumerate(group):
-                rewards[b, g, : len(matrix), : widths[b]] = torch.tensor(matrix, dtype=torch.float64)
+                rewards[b, g, : len(matrix), : widths[b]] = torch.tensor(
+                    matrix, dtype=torch.float64
+                )
         return rewards, mask
 
 
@@ -192,4 +197,3 @@ class _Clock:
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
-

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from vpo_lightning.core.aggregation import StepTotals
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch, RolloutGroup, token_batch
 from vpo_lightning.rollout.engine import Completion
@@ -23,6 +24,9 @@ class UpdatePlan:
             gradient does not depend on it.
         skip_groups_without_signal: Leave rollouts of groups with zero advantage out of the update.
             Their policy gradient is zero anyway; what they lose is their pull to the reference.
+        drop_truncated: Leave rollouts that hit the length limit out of the loss (DAPO's overlong
+            filtering, arXiv:2503.14476): out of its numerator and of what it is divided by. They
+            still count in the statistics of their group.
 
     Raises:
         ConfigError: A number below 1.
@@ -32,6 +36,7 @@ class UpdatePlan:
     minibatches: int = 1
     micro_batch_size: int = 64
     skip_groups_without_signal: bool = True
+    drop_truncated: bool = False
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
@@ -59,23 +64,31 @@ def micro_batches(
     """The micro-batches of one optimizer step; always `plan.accumulation` of them.
 
     Groups are laid out one after the other, short completions first, so that a prompt is computed
-    once and little is padded. `step_tokens` counts this process's completion tokens, also those of
-    groups that are left out: leaving them out does not change the gradient of the others.
+    once and little is padded. `step_tokens` and `step_rows` count this process's completions, also
+    those of groups that are left out: leaving them out does not change the gradient of the others.
+    Dropped truncated completions count nowhere: the loss is that of the batch without them.
     """
     groups = _groups_of(batch, plan, minibatch)
-    step_tokens = sum(len(c.ids) for group in groups for c in group.completions)
-    kept = [
-        group
-        for group in groups
-        if _has_signal(group) or not plan.skip_groups_without_signal
-    ]
+    counted = [(group, i) for group in groups for i in _members(group, plan)]
+    lengths = [len(group.completions[i].ids) for group, i in counted]
+    totals = StepTotals(sum(lengths), sum(length > 0 for length in lengths))
+    kept = [group for group in groups if _has_signal(group) or not plan.skip_groups_without_signal]
     kept.sort(key=lambda group: max(len(c.ids) for c in group.completions))
-    members = [(group, sample) for group in kept for sample in range(len(group.completions))]
+    members = [(group, sample) for group in kept for sample in _members(group, plan)]
     count = plan.accumulation(group_size * len(batch.groups))
     bounds = [round(i * len(members) / count) for i in range(count + 1)]
     return [
-        _micro_batch(members[bounds[i] : bounds[i + 1]], step_tokens, batch.policy_version)
+        _micro_batch(members[bounds[i] : bounds[i + 1]], totals, batch.policy_version)
         for i in range(count)
+    ]
+
+
+def _members(group: RolloutGroup, plan: UpdatePlan) -> list[int]:
+    """The completions of a group that enter the loss."""
+    return [
+        i
+        for i, completion in enumerate(group.completions)
+        if completion.finish_reason != "length" or not plan.drop_truncated
     ]
 
 
@@ -90,7 +103,7 @@ def _has_signal(group: RolloutGroup) -> bool:
 
 
 def _micro_batch(
-    members: Sequence[tuple[RolloutGroup, int]], step_tokens: int, policy_version: int
+    members: Sequence[tuple[RolloutGroup, int]], totals: StepTotals, policy_version: int
 ) -> MicroBatch:
     parts: list[tuple[list[int], list[Completion]]] = []
     last: RolloutGroup | None = None
@@ -110,6 +123,7 @@ def _micro_batch(
         ),
         has_signal=torch.tensor([_has_signal(group) for group, _ in members], dtype=torch.bool),
         engine_logprobs=logprobs,
-        step_tokens=step_tokens,
+        step_tokens=totals.num_tokens,
+        step_rows=totals.num_rows,
         policy_version=policy_version,
     )
