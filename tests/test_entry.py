@@ -62,10 +62,11 @@ def app(folder: Path):
     """Runs that application in a process of its own."""
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        paths = [str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         return subprocess.run(
             [sys.executable, "app.py", "--config-dir", "conf", *arguments],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(folder), **environment},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
             capture_output=True,
             text=True,
             timeout=120,

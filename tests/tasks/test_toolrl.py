@@ -175,6 +175,9 @@ def test_a_value_matches_itself(value):
         ("false", True, 1.0),  # text that is not empty is true
         (None, False, 1.0),
         (0, True, 0.0),
+        (True, "no", 1.0),
+        (False, "False", 0.0),
+        (True, 5, 1.0),
         ("3", 3, 1.0),
         ("three", 3, 0.0),
         (" 3.0 ", 3, 1.0),

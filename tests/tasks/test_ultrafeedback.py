@@ -108,6 +108,12 @@ def test_rows_with_fewer_than_two_rated_completions_are_left_out_and_counted(tmp
     assert rows.counts[reason] == 1  # type: ignore[attr-defined]
 
 
+def test_nothing_left_out_is_not_counted(tmp_path, caplog):
+    rows = load(tmp_path, stored_row())
+    assert rows.counts == {}  # type: ignore[attr-defined]
+    assert not caplog.records
+
+
 def test_annotations_in_lists_and_ratings_as_numbers_are_read(tmp_path):
     listed = completion(annotations={aspect: [{"Rating": "4"}] for aspect in ASPECTS})
     (row,) = load(tmp_path, stored_row(completions=[listed, completion(2), completion("3.5")]))
