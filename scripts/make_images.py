@@ -1,4 +1,6 @@
-"""Draws the picture of the README: python scripts/make_images.py <vpo run> <grpo run> [output.svg]
+"""Draws the picture of the README.
+
+Usage: python scripts/make_images.py <vpo run> <grpo run> [output.svg]
 
 Both runs are jobs of `vpo-train -m sweep=maze_comparison`: same task, same held-out mazes.
 """
@@ -30,6 +32,12 @@ def first_answers(pool: PromptPool, count: int = 3) -> tuple[list[str], list[lis
     return texts, [reward for chain in pool.rewards for reward in chain][:count]
 
 
+def is_typical(mine: PromptPool, other: PromptPool) -> bool:
+    """Most of VPO's chains hold both sides, few of GRPO's sets do; all of its routes arrive."""
+    rewards, others = first_answers(mine)[1], first_answers(other)[1]
+    return both_sides(rewards) and not both_sides(others) and all(r[0] for r in others)
+
+
 def main() -> None:
     """Writes the two mazes side by side."""
     vpo, grpo = Path(sys.argv[1]), Path(sys.argv[2])
@@ -38,15 +46,16 @@ def main() -> None:
     assert isinstance(cfg, DictConfig)
     rows = {row.id: row for row in build_task(cfg).rows("test")}
     others = {pool.prompt_id: pool for pool in read_pools(grpo / "pools" / "grpo_T0.7.parquet")}
-    # The first maze that shows the typical case: 56-62% of VPO's chains hold both sides, GRPO's 3-11%.
-    for pool in read_pools(vpo / "pools" / "vpo_T0.7.parquet"):
-        mine, other = first_answers(pool), first_answers(others[pool.prompt_id])
-        if both_sides(mine[1]) and not both_sides(other[1]) and min(r[0] for r in other[1]) > 0:
-            break
-    panels = [("GRPO: three samples", other[0]), ("VPO: one chain of three", mine[0])]
-    drawn = [(title, picture(rows[pool.prompt_id], answers)) for title, answers in panels]
+    pools = read_pools(vpo / "pools" / "vpo_T0.7.parquet")
+    chosen = next(pool for pool in pools if is_typical(pool, others[pool.prompt_id]))
+    row = rows[chosen.prompt_id]
+    panels = [
+        ("GRPO: three samples", first_answers(others[row.id])[0]),
+        ("VPO: one chain of three", first_answers(chosen)[0]),
+    ]
+    drawn = [(title, picture(row, answers)) for title, answers in panels]
     output.write_text(side_by_side(drawn), encoding="utf-8")
-    print(output, pool.prompt_id)
+    print(output, row.id)
 
 
 def side_by_side(panels: list[tuple[str, str]]) -> str:

@@ -40,7 +40,9 @@ def train_command(warmup_cache: Path) -> Callable[..., list[str]]:
     def command(*overrides: str, small: bool = True) -> list[str]:
         cache = [] if "resume=true" in overrides else [f"cache_dir={warmup_cache}"]
         settings = [*(SMALL if small else ()), *cache, *overrides]
-        return [sys.executable, "-m", "vpo_lightning.train", *settings]
+        flags = [setting for setting in settings if setting.startswith("-")]
+        settings = [setting for setting in settings if not setting.startswith("-")]
+        return [sys.executable, "-m", "vpo_lightning.train", *flags, *settings]
 
     return command
 

@@ -17,6 +17,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from vpo_lightning.core.architecture import compute_norms_in_float64
 from vpo_lightning.core.types import TokenBatch
 
 FAMILIES: dict[str, tuple[type, type]] = {
@@ -66,18 +67,8 @@ def tiny_model(
         model = model_class(config_class(**fields)).to(dtype)
     model.generation_config = GenerationConfig(eos_token_id=EOS, pad_token_id=0)
     if is_exact:
-        _compute_norms_exactly(model, dtype)
+        compute_norms_in_float64(model)
     return model.eval()
-
-
-def _compute_norms_exactly(model: nn.Module, dtype: torch.dtype) -> None:
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child).__name__.endswith("RMSNorm"):
-                weight: Any = child.weight
-                norm = nn.RMSNorm(weight.shape[0], eps=1e-6, dtype=dtype)
-                norm.load_state_dict({"weight": weight})
-                setattr(parent, name, norm)
 
 
 def ragged_batch(

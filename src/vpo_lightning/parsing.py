@@ -146,8 +146,8 @@ class SeparatedAnswers(AnswerFormat):
 
     @override
     def parse_multiple(self, text: str, m: int) -> list[str | None]:
-        parts: list[str | None] = [part.strip() for part in text.split(self.separator)][:m]
-        return parts + [None] * (m - len(parts))
+        parts = [part.strip() for part in text.split(self.separator)][:m]
+        return [*parts, *[None] * (m - len(parts))]
 
     @override
     def ask_single(self) -> str:

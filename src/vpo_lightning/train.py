@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning import build, resume
 from vpo_lightning.entry import run
@@ -26,24 +26,44 @@ def main() -> None:
 def job(cfg: DictConfig) -> int:
     """Checks the config, starts the worker, returns its exit status."""
     folder = Path(HydraConfig.get().runtime.output_dir)
-    if finished(folder) and cfg.skip_finished:
-        print(f"{folder}: finished already, skipped")
-        return 0
+    if cfg.name is None:
+        cfg.name = HydraConfig.get().runtime.choices["ablation"]
     if (folder / "config.yaml").exists():
-        raise ConfigError(
-            f"hydra.run.dir={folder} holds a run already; choose another folder, or continue it by "
-            f"vpo-train run={folder} resume=true"
-        )
+        _refuse_other_run(cfg, folder)
+        if finished(folder):
+            print(f"{folder}: finished already, skipped")
+            return 0
     try:
         build.check(cfg)
     except Exception:
         _remove_if_empty(folder)
         raise
-    if cfg.name is None:
-        cfg.name = HydraConfig.get().runtime.choices["ablation"]
     write_config(cfg, folder)
     print(f"run folder: {folder}", flush=True)
     return launch(cfg, folder)
+
+
+def _refuse_other_run(cfg: DictConfig, folder: Path) -> None:
+    """Only a job of a sweep that is run again may find its folder, and its own config in it."""
+    if not cfg.skip_finished:
+        raise ConfigError(
+            f"hydra.run.dir={folder} holds a run already; choose another folder, or continue it by "
+            f"vpo-train run={folder} resume=true"
+        )
+    wanted = OmegaConf.to_container(cfg, resolve=True)
+    stored = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    assert isinstance(wanted, dict)
+    assert isinstance(stored, dict)
+    changed = sorted(
+        str(key)
+        for key in {*wanted, *stored} - {"skip_finished"}
+        if wanted.get(key) != stored.get(key)
+    )
+    if changed:
+        raise ConfigError(
+            f"{folder} holds a run with another config ({', '.join(changed)}); choose another "
+            "hydra.sweep.dir"
+        )
 
 
 def finished(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Every yaml under conf/ composes, and every `_target_` exists and takes the arguments it is given."""
+"""Every yaml under conf/ composes, and every `_target_` exists and takes its arguments."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ def test_two_processes_sample_and_learn_what_one_does_in_float64(
         run = train(f"hydra.run.dir={name}", *settings, *strategy)
         assert run.returncode == 0, run.stderr
     assert sampled_ids(tmp_path / "one") == sampled_ids(tmp_path / "two")
-    # transformers computes norms in float32 also in a float64 model; what is left is their rounding.
-    _assert_same_training(tmp_path / "one", tmp_path / "two", relative=1e-7)
+    # What is left is the order of sums.
+    _assert_same_training(tmp_path / "one", tmp_path / "two", relative=1e-10)
 
 
 @pytest.mark.parametrize("updates", [(), ("ppo.minibatches=2", "ppo.micro_batch_size=3")])
@@ -64,19 +64,24 @@ def test_a_sweep_of_two_process_jobs_makes_one_folder_for_each_job(
 def test_a_sweep_goes_on_after_a_failed_job_and_each_job_is_one_wandb_run(
     train: Train, tmp_path: Path
 ) -> None:
-    run = train(
+    settings = (
         "-m",
         "task.size=5,8,7",
         "hydra.sweep.dir=sweep",
-        "trainer.max_steps=1",
+        "trainer.max_steps=2",
         "logger=wandb",
         "logger.wandb.offline=true",
     )
+    run = train(*settings)
     assert run.returncode != 0
-    assert "task.size=8" in run.stderr
+    assert "task.size" in run.stderr
     folders = [path.parent for path in sorted((tmp_path / "sweep").rglob("summary.json"))]
     assert len(folders) == 2
     for folder in folders:
         assert len(list(folder.glob("wandb/offline-run-*"))) == 1
-    again = train("-m", "task.size=5,7", "hydra.sweep.dir=sweep", "skip_finished=true")
-    assert again.returncode == 0
+    (folders[1] / "summary.json").unlink()  # as if it had been killed in its last step
+    again = train(*settings, "skip_finished=true")
+    assert again.stdout.count("finished already, skipped") == 1
+    assert (folders[1] / "summary.json").exists()
+    other = train(*settings, "skip_finished=true", "m=2")
+    assert "another config" in other.stderr

@@ -1,4 +1,4 @@
-"""Wrong input ends in one readable line that names the key and the fix, before torch is imported."""
+"""Wrong input ends in one line that names the key and the fix, before torch is imported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAZE = {
 }
 
 
-def run(tmp_path: Path, *overrides: str) -> "subprocess.CompletedProcess[str]":
+def run(tmp_path: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "vpo_lightning.train", *overrides],
         cwd=tmp_path,

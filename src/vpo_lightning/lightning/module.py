@@ -145,7 +145,7 @@ class VPOModule(L.LightningModule):
         return moved
 
     def training_step(self, batch: MicroBatch, batch_idx: int) -> Tensor:
-        """The loss of a micro-batch, scaled so that Lightning's averages keep its gradient exact."""
+        """The loss of a micro-batch, scaled so that Lightning's averages keep it exact."""
         del batch_idx
         start = time.perf_counter()
         trainer = cast(L.Trainer, self.trainer)

@@ -101,12 +101,16 @@ def load_model(
     import torch
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(
+    from vpo_lightning.core.architecture import compute_norms_in_float64
+
+    model = AutoModelForCausalLM.from_pretrained(
         _place(folder),
         dtype=getattr(torch, dtype),
         attn_implementation=attention,
         trust_remote_code=trust_remote_code,
     )
+    compute_norms_in_float64(model)
+    return model
 
 
 def load_tokenizer(

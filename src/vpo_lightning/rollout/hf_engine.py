@@ -12,7 +12,11 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from vpo_lightning.core.architecture import logit_changes, partial_attention
+from vpo_lightning.core.architecture import (
+    compute_norms_in_float64,
+    logit_changes,
+    partial_attention,
+)
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.decoding import EOS, STOP, DecodeBatch, Sampled, decode
 from vpo_lightning.rollout.engine import Completion, GenerationRequest, SamplingSettings
@@ -68,6 +72,7 @@ class HFEngine:
             attn_implementation=attention,
             trust_remote_code=trust_remote_code,
         )
+        compute_norms_in_float64(model)
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
         self._set_up(model, tokenizer, device, batch_tokens)
 
