@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vpo_lightning.lightning.datamodule import RolloutDataModule
     from vpo_lightning.lightning.module import VPOModule
     from vpo_lightning.rollout.collector import RolloutCollector
+    from vpo_lightning.rollout.credit import Method
     from vpo_lightning.rollout.engine import RolloutEngine
 
 
@@ -54,6 +55,7 @@ def check(cfg: DictConfig) -> None:
             f"prompts cannot be shared equally by {processes} (strategy.devices x num_nodes x "
             f"ppo.minibatches)"
         )
+    _check_method(cfg)
     task = build_task(cfg)
     task.check()
     build_prompt(cfg)
@@ -68,6 +70,29 @@ def check(cfg: DictConfig) -> None:
                 "warmup=none: a model built from nothing knows nothing; choose a warmup (e.g. "
                 "warmup=maze), or a pretrained model"
             )
+
+
+def _check_method(cfg: DictConfig) -> None:
+    """Refuses estimators that a group is too small for, and losses that the sampler contradicts."""
+    k = OmegaConf.select(cfg, "ablation.advantage.k")
+    if k is not None and k > group_size(cfg):
+        raise ConfigError(
+            f"ablation.advantage.k={k}: best of k needs at least k rollouts per prompt, here "
+            f"{group_size(cfg)}; lower it or raise rollout.group_size"
+        )
+    sampling, overlong = cfg.rollout.sampling, cfg.rollout.get("soft_overlong_tokens", 0)
+    if overlong > sampling.max_tokens:
+        raise ConfigError(
+            f"rollout.soft_overlong_tokens={overlong}: it must not exceed "
+            f"rollout.sampling.max_tokens={sampling.max_tokens}"
+        )
+    is_restricted = sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0
+    if cfg.loss.get("importance_level") is not None and is_restricted:
+        raise ConfigError(
+            f"loss.importance_level={cfg.loss.importance_level}: with top_p, top_k or min_p the "
+            "engine's log-probabilities are those of a smaller support than the policy's; set "
+            "loss.importance_level=null, or rollout.sampling.top_p=1 top_k=0 min_p=0"
+        )
 
 
 _LEAST: dict[str, float] = {
@@ -91,6 +116,10 @@ _LEAST: dict[str, float] = {
     "strategy.num_nodes": 1,
     "ablation.weights.num_draws": 1,
     "loss.kl_coefficient": 0,
+    "rollout.soft_overlong_tokens": 0,
+    "rollout.sampling_rounds": 1,
+    "ablation.advantage.k": 1,
+    "ablation.group_factor": 1,
 }
 _POSITIVE = (
     "ablation.weights.alpha",
@@ -121,18 +150,24 @@ def build_reward_vector(cfg: DictConfig) -> RewardVector:
 
 
 def prompts_per_step(cfg: DictConfig) -> int:
-    """B over all processes: a single-answer method takes m times as many under preset=matched."""
-    is_single = "m" not in cfg.ablation.prompt
+    """B over all processes: a single-answer method takes m times as many under preset=matched.
+
+    A method that takes more rollouts of each prompt instead (`ablation.group_factor`) takes none.
+    """
+    is_single = "m" not in cfg.ablation.prompt and "group_factor" not in cfg.ablation
     factor = cfg.m if cfg.preset.match_rollout_tokens and is_single else 1
     return cfg.rollout.prompts_per_step * factor
+
+
+def group_size(cfg: DictConfig) -> int:
+    """G: the rollouts of one prompt, times `ablation.group_factor` where a method has one."""
+    return cfg.rollout.group_size * cfg.ablation.get("group_factor", 1)
 
 
 def accumulation(cfg: DictConfig) -> int:
     """Micro-batches of one optimizer step on each process."""
     processes = cfg.strategy.devices * cfg.strategy.num_nodes
-    return instantiate(cfg.ppo).accumulation(
-        prompts_per_step(cfg) * cfg.rollout.group_size // processes
-    )
+    return instantiate(cfg.ppo).accumulation(prompts_per_step(cfg) * group_size(cfg) // processes)
 
 
 def cache_folder(cfg: DictConfig) -> Path:
@@ -193,23 +228,31 @@ def build_collector(
     cfg: DictConfig, task: Task, encode: Callable[[list[dict[str, str]]], list[int]]
 ) -> RolloutCollector:
     """The collector; its engine is set once training has set up its processes."""
-    from vpo_lightning.rollout.collector import Method, RolloutCollector
+    from vpo_lightning.rollout.collector import RolloutCollector
 
-    slots = cfg.ablation
-    method = Method(
-        prompt=build_prompt(cfg),
+    return RolloutCollector(
+        task=task,
+        method=build_method(cfg.ablation, build_reward_vector(cfg)),
+        encode=encode,
+        sampling=instantiate(cfg.rollout.sampling),
+        group_size=group_size(cfg),
+        seed=cfg.seed,
+        soft_overlong_tokens=cfg.rollout.get("soft_overlong_tokens", 0),
+    )
+
+
+def build_method(slots: DictConfig, reward_vector: RewardVector) -> Method:
+    """The four slots of an ablation, and the reward vector they see."""
+    from vpo_lightning.rollout.credit import Method
+
+    return Method(
+        prompt=instantiate(slots.prompt),
         weights=instantiate(slots.weights) if slots.weights else None,
         set_reward=instantiate(slots.set_reward),
         advantage=instantiate(slots.advantage),
-        reward_vector=build_reward_vector(cfg),
-    )
-    return RolloutCollector(
-        task=task,
-        method=method,
-        encode=encode,
-        sampling=instantiate(cfg.rollout.sampling),
-        group_size=cfg.rollout.group_size,
-        seed=cfg.seed,
+        reward_vector=reward_vector,
+        redraw_weights=slots.get("redraw_weights", True),
+        normalize_weights=slots.get("normalize_weights", True),
     )
 
 
@@ -232,7 +275,12 @@ def build_data(cfg: DictConfig, task: Task, collector: RolloutCollector) -> Roll
     count = min(cfg.trainer.validation_prompts, len(test)) if cfg.trainer.validate_every else 0
     validation = [test[i] for i in range(len(test) - count, len(test))]
     return RolloutDataModule(
-        collector, prompts, validation, prompts_per_step(cfg), instantiate(cfg.ppo)
+        collector,
+        prompts,
+        validation,
+        prompts_per_step(cfg),
+        instantiate(cfg.ppo),
+        sampling_rounds=cfg.rollout.get("sampling_rounds", 1),
     )
 
 

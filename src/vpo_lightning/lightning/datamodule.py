@@ -19,6 +19,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch
 from vpo_lightning.rollout.collector import RolloutCollector
+from vpo_lightning.rollout.credit import Exchange
+from vpo_lightning.rollout.dynamic_sampling import collect_with_signal
 from vpo_lightning.rollout.minibatch import UpdatePlan, micro_batches
 from vpo_lightning.rollout.prompts import PromptStream
 from vpo_lightning.task import PromptRow
@@ -48,6 +50,7 @@ class RolloutDataModule(L.LightningDataModule):
         validation_rows: Held-out prompts.
         prompts_per_step: B over all processes.
         plan: How a rollout batch is cut into optimizer steps and micro-batches.
+        sampling_rounds: Rounds of dynamic sampling, see `rollout.dynamic_sampling`; 1 is off.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class RolloutDataModule(L.LightningDataModule):
         validation_rows: Sequence[PromptRow],
         prompts_per_step: int,
         plan: UpdatePlan,
+        sampling_rounds: int = 1,
     ) -> None:
         super().__init__()
         self.collector = collector
@@ -64,6 +68,7 @@ class RolloutDataModule(L.LightningDataModule):
         self.validation_rows = validation_rows
         self.prompts_per_step = prompts_per_step
         self.plan = plan
+        self.sampling_rounds = sampling_rounds
         self.listeners: list[Any] = []
 
     @property
@@ -100,12 +105,27 @@ class RolloutDataModule(L.LightningDataModule):
 
     def collect(self) -> RolloutBatch:
         """The next rollout batch of this process, and everything logged about it."""
-        start = time.perf_counter()
+        processes, fetching = self.processes, 0.0
+        exchange = _exchange(processes) if processes.world_size > 1 else None
         step = cast(L.Trainer, self.trainer).current_epoch
-        rows = self.processes.slice(self.prompts.take(self.prompts_per_step))
-        fetched = time.perf_counter() - start
-        batch = self.collector.collect(rows, step)
-        batch.seconds["prompt"] += fetched
+
+        def take(count: int) -> list[PromptRow]:
+            nonlocal fetching
+            start = time.perf_counter()
+            rows = processes.slice(self.prompts.take(count * processes.world_size))
+            fetching += time.perf_counter() - start
+            return rows
+
+        batch = collect_with_signal(
+            take,
+            lambda rows, attempt: self.collector.collect(
+                rows, step, attempt=attempt, exchange=exchange
+            ),
+            self.prompts_per_step // processes.world_size,
+            self.sampling_rounds,
+            lambda value: max(exchange.gather(value)) if exchange else value,
+        )
+        batch.seconds["prompt"] += fetching
         batch.metrics["rollout/dropped_prompts"] = float(self.prompts.dropped)
         for listener in self.listeners:
             listener(batch)
@@ -125,6 +145,17 @@ class RolloutDataModule(L.LightningDataModule):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continues the stream of training prompts."""
         self.prompts.load_state_dict(state_dict["prompts"])
+
+
+def _exchange(processes: Processes) -> Exchange:
+    """How the processes see each other's groups."""
+
+    def gather(value: Any) -> list[Any]:
+        shares: list[Any] = [None] * processes.world_size
+        torch.distributed.all_gather_object(shares, value)
+        return shares
+
+    return Exchange(processes.rank, gather)
 
 
 class _StepDataset(IterableDataset[MicroBatch]):

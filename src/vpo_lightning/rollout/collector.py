@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from vpo_lightning.core.seeding import derive_seed
-from vpo_lightning.prompting import PromptStyle
 from vpo_lightning.rollout.batch import RolloutBatch, RolloutGroup
+from vpo_lightning.rollout.credit import (
+    Exchange,
+    Method,
+    RewardTensors,
+    advantages,
+    reward_tensors,
+    set_rewards,
+    standard_error,
+)
 from vpo_lightning.rollout.engine import (
     Completion,
     GenerationRequest,
@@ -20,31 +29,10 @@ from vpo_lightning.rollout.engine import (
     SamplingSettings,
 )
 from vpo_lightning.rollout.metrics import rollout_metrics
-from vpo_lightning.scoring import RewardVector, ScoredCompletion, score_answers
+from vpo_lightning.scoring import ScoredCompletion, score_answers
 from vpo_lightning.task import Objective, PromptRow, Task
 
 Encoder = Callable[[list[dict[str, str]]], list[int]]
-
-
-@dataclass(frozen=True)
-class Method:
-    """The four slots that make a method, and the reward vector they see.
-
-    Attributes:
-        prompt: How a rollout is asked for and read.
-        weights: Draws weights over each prompt's own objectives:
-            ``(num_objectives (B,), seeds (B,), step=) -> (B, N, K)``; None takes the fixed weights
-            of the reward vector (N = 1).
-        set_reward: ``(rewards (B, G, M, K), weights (B, N, K), answer_mask=(B, G, M)) -> (B, G)``.
-        advantage: ``(scores (B, G), rewards=, weights=, lengths=, objective_mask=) -> (B, G)``.
-        reward_vector: Which objectives, and their scaling.
-    """
-
-    prompt: PromptStyle
-    weights: Callable[..., Tensor] | None
-    set_reward: Callable[..., Tensor]
-    advantage: Callable[..., Tensor]
-    reward_vector: RewardVector
 
 
 @dataclass
@@ -58,6 +46,8 @@ class RolloutCollector:
         sampling: How tokens are drawn.
         group_size: G, rollouts for each prompt.
         seed: The run's seed; every draw is derived from (seed, step, prompt id).
+        soft_overlong_tokens: Tokens before the length limit over which the set reward falls by 1
+            (arXiv:2503.14476, Eq. 13); 0 is off.
         engine: Samples completions; set before the first call of `collect`.
     """
 
@@ -67,18 +57,38 @@ class RolloutCollector:
     sampling: SamplingSettings
     group_size: int
     seed: int
+    soft_overlong_tokens: int = 0
     engine: RolloutEngine | None = None
 
-    def collect(self, rows: Sequence[PromptRow], step: int) -> RolloutBatch:
-        """The credited rollouts of `rows` (B prompts) at training step `step`."""
+    def collect(
+        self,
+        rows: Sequence[PromptRow],
+        step: int,
+        *,
+        attempt: int = 0,
+        exchange: Exchange | None = None,
+    ) -> RolloutBatch:
+        """The credited rollouts of `rows` (B prompts) at training step `step`.
+
+        Args:
+            rows: Prompts of this process.
+            step: Seeds every draw.
+            attempt: Further rounds of a step draw other numbers, see `dynamic_sampling`.
+            exchange: Lets the advantage slot see the groups of all processes; all must call.
+
+        Raises:
+            RuntimeError: There is no engine.
+            ValueError: A task gave NaN, an infinite reward or the wrong number of rewards.
+        """
         if self.engine is None:
             raise RuntimeError("the collector has no engine yet; set `engine` before collecting")
         clock = _Clock()
         method = self.method
+        moment = (step, attempt) if attempt else (step,)
         objectives = [method.reward_vector.select(row.objectives) for row in rows]
-        weights = self._draw_weights(rows, objectives, step)
+        weights = self._draw_weights(rows, objectives, moment)
         requests = [
-            self._request(row, objectives[i], weights[i], step) for i, row in enumerate(rows)
+            self._request(row, objectives[i], weights[i], moment) for i, row in enumerate(rows)
         ]
         clock.lap("prompt")
         completions = self.engine.generate(requests, self.sampling)
@@ -87,18 +97,11 @@ class RolloutCollector:
             [self._score(row, completion) for completion in group]
             for row, group in zip(rows, completions, strict=True)
         ]
-        rewards, objective_mask = self._reward_tensor(rows, scored)
-        clock.lap("score")
         lengths = torch.tensor([[len(c.ids) for c in group] for group in completions])
-        answer_mask = torch.ones(rewards.shape[:-1], dtype=torch.bool)
-        set_rewards = method.set_reward(rewards, weights, answer_mask=answer_mask)
-        advantages = method.advantage(
-            set_rewards,
-            rewards=rewards,
-            weights=weights,
-            lengths=lengths,
-            objective_mask=objective_mask,
-        )
+        tensors = self._reward_tensors(rows, scored, weights, lengths)
+        clock.lap("score")
+        scores = set_rewards(method, tensors, self.sampling.max_tokens, self.soft_overlong_tokens)
+        credited = advantages(method, scores, tensors, exchange)
         groups = [
             RolloutGroup(
                 row,
@@ -106,13 +109,15 @@ class RolloutCollector:
                 weights[i, :, : len(objectives[i])],
                 completions[i],
                 scored[i],
-                set_rewards[i],
-                advantages[i],
+                scores[i],
+                credited[i],
             )
             for i, row in enumerate(rows)
         ]
         batch = RolloutBatch(step, self.engine.version, groups, seconds=clock.seconds)
-        batch.metrics = rollout_metrics(groups, rewards)
+        batch.metrics = rollout_metrics(groups, tensors.rewards, tensors.objective_mask)
+        if not math.isnan(error := standard_error(method, tensors)):
+            batch.metrics["rollout/set_reward_standard_error"] = error
         clock.lap("prompt")
         return batch
 
@@ -128,22 +133,30 @@ class RolloutCollector:
         return self.encode(self.method.prompt.messages(self.task, seen, weights))
 
     def _draw_weights(
-        self, rows: Sequence[PromptRow], objectives: Sequence[Sequence[Objective]], step: int
+        self,
+        rows: Sequence[PromptRow],
+        objectives: Sequence[Sequence[Objective]],
+        moment: tuple[int, ...],
     ) -> Float[Tensor, "B N K"]:
         if self.method.weights is None:
-            return fixed_weights(objectives)
-        seeds = [derive_seed(self.seed, "weights", step, row.id) for row in rows]
+            return fixed_weights(objectives, normalize=self.method.normalize_weights)
+        when = moment if self.method.redraw_weights else ()
+        seeds = [derive_seed(self.seed, "weights", *when, row.id) for row in rows]
         counts = torch.tensor([len(kept) for kept in objectives])
-        return self.method.weights(counts, torch.tensor(seeds), step=step)
+        return self.method.weights(counts, torch.tensor(seeds), step=moment[0])
 
     def _request(
-        self, row: PromptRow, kept: Sequence[Objective], weights: Float[Tensor, "N K"], step: int
+        self,
+        row: PromptRow,
+        kept: Sequence[Objective],
+        weights: Float[Tensor, "N K"],
+        moment: tuple[int, ...],
     ) -> GenerationRequest:
         return GenerationRequest(
             id=row.id,
             prompt_ids=self._encode(row, kept, weights.mean(0)[: len(kept)].tolist()),
             seeds=[
-                derive_seed(self.seed, "sample", step, row.id, sample)
+                derive_seed(self.seed, "sample", *moment, row.id, sample)
                 for sample in range(self.group_size)
             ],
             stop=self.method.prompt.stop_rule(self.task),
@@ -153,36 +166,35 @@ class RolloutCollector:
         answers = self.method.prompt.parse(self.task, completion.text)
         return score_answers(self.task, row, answers)
 
-    def _reward_tensor(
-        self, rows: Sequence[PromptRow], scored: Sequence[Sequence[ScoredCompletion]]
-    ) -> tuple[Float[Tensor, "B G M K"], Bool[Tensor, "B K"]]:
-        """The reward matrices of all rollouts, zero-padded over answers and objectives."""
-        vectors = [
-            [
-                self.method.reward_vector.apply(row.objectives, completion.matrix)
-                for completion in group
-            ]
+    def _reward_tensors(
+        self,
+        rows: Sequence[PromptRow],
+        scored: Sequence[Sequence[ScoredCompletion]],
+        weights: Float[Tensor, "B N K"],
+        lengths: Int[Tensor, "B G"],
+    ) -> RewardTensors:
+        """The rewards that the method sees."""
+        vector = self.method.reward_vector
+        matrices = [
+            [vector.apply(row.objectives, completion.matrix) for completion in group]
             for row, group in zip(rows, scored, strict=True)
         ]
-        num_answers = max(len(matrix) for group in vectors for matrix in group)
-        widths = [len(group[0][0]) for group in vectors]
-        shape = (len(rows), self.group_size, num_answers, max(widths))
-        rewards = torch.zeros(shape, dtype=torch.float64)
-        mask = torch.arange(shape[-1])[None, :] < torch.tensor(widths)[:, None]
-        for b, group in enumerate(vectors):
-            for g, matrix in enumerate(group):
-                rewards[b, g, : len(matrix), : widths[b]] = torch.tensor(
-                    matrix, dtype=torch.float64
-                )
-        return rewards, mask
+        return reward_tensors(matrices, weights, lengths, [row.id for row in rows])
 
 
-def fixed_weights(objectives: Sequence[Sequence[Objective]]) -> Float[Tensor, "B 1 K"]:
-    """The objectives' own weights, summing to 1, as a single draw; zero beyond a prompt's own."""
+def fixed_weights(
+    objectives: Sequence[Sequence[Objective]], *, normalize: bool = True
+) -> Float[Tensor, "B 1 K"]:
+    """The objectives' own weights as a single draw; zero beyond a prompt's own.
+
+    Args:
+        objectives: Of each prompt.
+        normalize: Divide the weights by their sum.
+    """
     weights = torch.zeros(len(objectives), 1, max(len(kept) for kept in objectives)).double()
     for b, kept in enumerate(objectives):
         values = torch.tensor([objective.weight for objective in kept], dtype=torch.float64)
-        weights[b, 0, : len(kept)] = values / values.sum()
+        weights[b, 0, : len(kept)] = values / values.sum() if normalize else values
     return weights
 
 

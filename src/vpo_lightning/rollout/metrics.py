@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from vpo_lightning.core.gdpo import floored_objectives
 from vpo_lightning.core.metrics import pairwise_diversity
+from vpo_lightning.core.signal import signal_report
 from vpo_lightning.rollout.batch import RolloutGroup
 
 NO_SIGNAL = 1e-9
@@ -16,13 +18,22 @@ NO_SIGNAL = 1e-9
 
 
 def rollout_metrics(
-    groups: Sequence[RolloutGroup], rewards: Float[Tensor, "B G M K"]
+    groups: Sequence[RolloutGroup],
+    rewards: Float[Tensor, "B G M K"],
+    objective_mask: Bool[Tensor, "B K"],
 ) -> dict[str, float]:
     """Means over the rollouts of one process, by metric key.
 
-    `rollout/<objective>` looks at every slot as written; `rollout/trained_reward` at the matrix that
-    training uses, where duplicates are zero: the first rises while the second may fall.
+    `rollout/<objective>` looks at every slot as written; `rollout/trained_reward` at the matrix
+    that training uses, where duplicates are zero: the first rises while the second may fall.
+    `rollout/flat_objective_fraction` counts objectives that are equal in their whole group (single
+    answers only), `rollout/out_of_range_fraction` rewards outside [0, 1], `rollout/
+    guarded_fraction` rollouts whose advantage a guard of the estimator set to 0.
     """
+    signal = signal_report(
+        torch.stack([group.set_rewards for group in groups]),
+        torch.stack([group.advantages for group in groups]),
+    )
     completions = [c for group in groups for c in group.completions]
     scored = [s for group in groups for s in group.scored]
     answers = [a for s in scored for a in s.answers]
@@ -42,10 +53,16 @@ def rollout_metrics(
         "rollout/no_signal_fraction": _mean(
             [bool(group.advantages.abs().max() < NO_SIGNAL) for group in groups]
         ),
+        "rollout/guarded_fraction": signal["guarded_fraction"],
+        "rollout/max_abs_advantage": signal["max_abs_advantage"],
+        "rollout/out_of_range_fraction": ((rewards < 0) | (rewards > 1)).double().mean().item(),
         "rollout/entropy": -_mean(
             [sum(c.logprobs) / len(c.logprobs) for c in completions if c.ids]
         ),
     }
+    if rewards.shape[2] == 1:
+        flat = floored_objectives(rewards, objective_mask)
+        metrics["rollout/flat_objective_fraction"] = float(flat.sum() / objective_mask.sum())
     names = [[o.name for o in group.row.objectives] for group in groups]
     if all(group_names == names[0] for group_names in names):
         for k, name in enumerate(names[0]):
