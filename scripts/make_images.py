@@ -69,9 +69,8 @@ def side_by_side(panels: list[tuple[str, str]]) -> str:
         inner = re.sub(r"url\(#([^)]+)\)", rf"url(#p{i}-\1)", inner)
         inner = re.sub(r'aria-labelledby="[^"]*"', "", inner)
         inner = re.sub(r'(<svg[^>]*?) width="\d+" height="\d+"', r"\1", inner, count=1)
-        inner = re.sub(
-            r"<svg\b", f'<svg x="{x}" y="{TITLE}" width="{width}" height="{tall}"', inner, 1
-        )
+        place = f'<svg x="{x}" y="{TITLE}" width="{width}" height="{tall}"'
+        inner = inner.replace("<svg", place, 1)
         parts.append(
             f'<text x="{x + width / 2}" y="{TITLE - 9}" text-anchor="middle" font-size="15" '
             f'font-family="sans-serif" fill="#777">{title}</text>{inner}'
