@@ -1,9 +1,12 @@
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -30,26 +33,27 @@ def sandbox():
 
 
 @pytest.fixture
-def target(tmp_path, monkeypatch):
-    """A host with something to steal."""
+def target(monkeypatch):
+    """A host with something to steal (not in /tmp, which every test has for itself)."""
     monkeypatch.setenv("VPO_ATTACK_TARGET", "1")
-    marker = tmp_path / "marker"
+    folder = Path(tempfile.mkdtemp(prefix="vpo-target-", dir="/var/tmp"))
+    marker = folder / "marker"
     marker.write_text("secret")
-    unix = f"/tmp/vpo-target-{os.getpid()}"
+    unix = str(folder / "socket")
     with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as file:
         file.bind(unix)
         file.listen()
         yield {
             "marker": str(marker),
-            "folder": str(tmp_path),
+            "folder": str(folder),
             "pid": os.getpid(),
             "port": tcp.getsockname()[1],
             "unix": unix,
             "variable": "VPO_ATTACK_TARGET",
         }
-    os.unlink(unix)
-    assert marker.read_text() == "secret"
-    assert os.listdir(tmp_path) == ["marker"]
+    found, content = sorted(os.listdir(folder)), marker.read_text()
+    shutil.rmtree(folder)
+    assert (found, content) == (["marker", "socket"], "secret")
 
 
 def check_unharmed(sandbox: Sandbox, before: list[int]) -> None:
@@ -82,8 +86,7 @@ def test_an_attack_works_where_nothing_protects(target, name):
     command = [sys.executable, "-c", PREAMBLE + ATTACKS[name].program]
     ended = subprocess.run(command, input=json.dumps(target), capture_output=True, text=True)
     assert ended.stdout.startswith("ESCAPED"), ended.stderr
-    if (written := os.path.join(target["folder"], "vpo-attack")) and os.path.exists(written):
-        os.unlink(written)
+    Path(target["folder"], "vpo-attack").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

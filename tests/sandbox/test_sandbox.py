@@ -238,11 +238,10 @@ def test_a_bubblewrap_that_cannot_isolate_is_refused_with_its_reason(monkeypatch
 
 
 def test_a_bubblewrap_that_does_not_isolate_is_refused(monkeypatch, tmp_path):
-    folders = " ".join(f"--dir {folder}" for folder in reversed([*ROOT.parents][:-1]))
     script = f"""#!/bin/bash
 arguments=()
 for argument in "$@"; do
-  [ "$argument" = --chdir ] && arguments+=({folders} --ro-bind {ROOT} {ROOT})
+  [ "$argument" = --chdir ] && arguments+=(--ro-bind /etc /etc)
   arguments+=("$argument")
 done
 exec {shutil.which("bwrap")} "${{arguments[@]}}"

@@ -64,6 +64,11 @@ def launch(backend: str, limits: dict[str, int], packages: Sequence[str]) -> Lau
             "`apt-get install bubblewrap` (or your system's package manager); "
             "task.sandbox.backend=guard runs programs of the model without isolation"
         )
+    if Path("/tmp") in Path(sys.base_prefix).resolve().parents:
+        raise ConfigError(
+            f"task.sandbox.backend=bubblewrap: the interpreter {sys.base_prefix} lies in /tmp, "
+            f"which every test sees empty; use a Python that is installed elsewhere"
+        )
     if mounts:
         settings["packages"] = str(_PACKAGE_FOLDER)
     isolation = [*_namespaces(), *_file_system(mounts)]

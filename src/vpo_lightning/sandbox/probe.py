@@ -31,7 +31,8 @@ import ctypes, socket, threading
 done = []
 host_file = input()
 forbidden = {
-    "read a file of the host": lambda: open(host_file).close(),
+    "read this package": lambda: open(host_file).close(),
+    "read a file of the host": lambda: open("/etc/passwd").close(),
     "see processes": lambda: os.stat("/proc/self"),
     "start a process": lambda: os._exit(0) if os.fork() == 0 else None,
     "open a socket": lambda: socket.socket().close(),

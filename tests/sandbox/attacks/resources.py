@@ -30,9 +30,9 @@ held()
     ),
     "memory that no limit counts": Attack(
         """\
-# memfd_create, memfd_secret, shmget, msgget, semget, mq_open
+# memfd_create, memfd_secret, shmget, msgget, semget, inotify_init1
 for arguments in ((319, ctypes.addressof(ctypes.create_string_buffer(b'x')), 0), (447, 0),
-                  (29, 0, 1 << 20, 0o1600), (68, 0, 0o1600), (64, 0, 1, 0o1600)):
+                  (29, 0, 1 << 20, 0o1600), (68, 0, 0o1600), (64, 0, 1, 0o1600), (294, 0)):
     attempt(syscall, *arguments)
 held()
 """,

@@ -69,6 +69,8 @@ _DENIED: dict[str, tuple[int | None, int | None]] = {
     "semget": (64, 190),
     "msgget": (68, 186),
     "mq_open": (240, 180),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
