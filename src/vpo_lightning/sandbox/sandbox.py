@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import threading
 import time
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.sandbox.backends import BACKENDS, Launch, launch
+from vpo_lightning.sandbox.pool import Job, Pool
 from vpo_lightning.sandbox.probe import check_isolation
-from vpo_lightning.sandbox.results import Outcome, WorkerLostError
-from vpo_lightning.sandbox.worker import SealedFile, Worker
+from vpo_lightning.sandbox.results import Outcome
+from vpo_lightning.sandbox.worker import SealedFile
 
 _log = logging.getLogger(__name__)
 
@@ -113,14 +112,14 @@ class Sandbox:
         with self._lock:
             if self._pool is None:
                 self.check()
-                self._pool = _Pool(self._launch(), self.slots or _default_slots())
+                self._pool = Pool(self._launch(), self.slots or _default_slots())
                 self._finalizer = weakref.finalize(self, self._pool.close)
             pool = self._pool
         file = SealedFile(program.encode("utf-8", "surrogatepass"))
         end = time.monotonic() + self.answer_seconds
         outcomes = pool.run(
             [
-                _Job(file, stdin.encode("utf-8", "surrogatepass"), function, self.test_seconds, end)
+                Job(file, stdin.encode("utf-8", "surrogatepass"), function, self.test_seconds, end)
                 for stdin in stdins
             ]
         )
@@ -160,7 +159,7 @@ class Sandbox:
     def _start_over(self) -> None:
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._pool: _Pool | None = None
+        self._pool: Pool | None = None
 
     def _launch(self) -> Launch:
         limits = {
@@ -170,89 +169,6 @@ class Sandbox:
             "tmp": self.tmp_mb << 20,
         }
         return launch(self.backend, limits, list(self.packages))
-
-
-@dataclass
-class _Job:
-    """One test: program, input, function, its own deadline in seconds, and when the answer's is."""
-
-    program: SealedFile
-    stdin: bytes
-    function: str | None
-    seconds: float
-    end: float
-
-    def __post_init__(self) -> None:
-        """Makes the future that the slot fills."""
-        self.outcome: Future[Outcome] = Future()
-
-
-class _Pool:
-    """Slots: threads that each own a worker, which ends with them, and take jobs off one queue."""
-
-    def __init__(self, launch: Launch, slots: int) -> None:
-        self.owner = os.getpid()
-        self._launch = launch
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._serve, name=f"sandbox-{i}", daemon=True)
-            for i in range(slots)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def run(self, jobs: Sequence[_Job]) -> list[Outcome]:
-        for job in jobs:
-            self._jobs.put(job)
-        try:
-            return [job.outcome.result() for job in jobs]
-        except BaseException:
-            for job in jobs:
-                job.end = 0.0  # those that have not begun need not
-            raise
-
-    def close(self) -> None:
-        if self.owner != os.getpid():
-            return
-        for _ in self._threads:
-            self._jobs.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def _serve(self) -> None:
-        worker: Worker | None = None
-        try:
-            while (job := self._jobs.get()) is not None:
-                try:
-                    worker, outcome = self._attempt(job, worker)
-                    job.outcome.set_result(outcome)
-                except BaseException as error:  # the caller is to see it, whatever it is
-                    job.outcome.set_exception(error)
-        finally:
-            if worker is not None:
-                worker.close()
-
-    def _attempt(self, job: _Job, worker: Worker | None) -> tuple[Worker | None, Outcome]:
-        """The outcome, on a new worker if the given one breaks; a worker that hangs is no retry."""
-        for _ in range(2):
-            seconds = min(job.seconds, job.end - time.monotonic())
-            if seconds <= 0:
-                return worker, Outcome("timeout")
-            try:
-                worker = worker or Worker(self._launch)
-                outcome = worker.run(job.program, job.stdin, seconds, job.function)
-                if outcome.status != "lost":
-                    return worker, outcome
-                error = WorkerLostError("a test could not be confined")
-            except WorkerLostError as lost:
-                error = lost
-            _log.warning("a worker of the sandbox was lost and is replaced: %s", error)
-            if worker is not None:
-                worker.close()
-                worker = None
-            if error.is_hung:
-                break
-        return worker, Outcome("lost")
 
 
 def _default_slots() -> int:
