@@ -7,6 +7,15 @@ cd "$(dirname "$0")/.."
 
 bash scripts/setup.sh test || exit
 python=.venv/bin/python
+# The sandbox's tests need bubblewrap; they fail without it instead of being skipped.
+if ! command -v bwrap >/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -q && apt-get install -y -q bubblewrap || exit
+  else
+    echo "test: bubblewrap is missing; install it (Debian, Ubuntu: apt-get install bubblewrap)" >&2
+    exit 1
+  fi
+fi
 # The libraries' threads would fight over the cores, and no test may need a network.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1 PYRIGHT_PYTHON_IGNORE_WARNINGS=1
 

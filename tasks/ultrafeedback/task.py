@@ -47,8 +47,8 @@ Instruction:
 
 {responses}
 
-What counts, as a careful reader would rate it: whether the chosen response does what the instruction \
-asks, is honest about what it does not know, is true, and is helpful."""
+What counts, as a careful reader would rate it: whether the chosen response does what the \
+instruction asks, is honest about what it does not know, is true, and is helpful."""
 
 
 @dataclass(kw_only=True, eq=False)

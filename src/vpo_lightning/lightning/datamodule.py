@@ -126,6 +126,8 @@ class RolloutDataModule(L.LightningDataModule):
             lambda value: max(exchange.gather(value)) if exchange else value,
         )
         batch.seconds["prompt"] += fetching
+        for name, count in self.collector.task.counters().items():
+            batch.metrics[f"rollout/{name}"] = float(count)
         batch.metrics["rollout/dropped_prompts"] = float(self.prompts.dropped)
         for listener in self.listeners:
             listener(batch)
