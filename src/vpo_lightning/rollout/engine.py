@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -81,6 +81,7 @@ class Completion:
     finish_reason: Literal["eos", "stop", "length"]
 
 
+@runtime_checkable
 class RolloutEngine(Protocol):
     """Generates rollouts from a copy of the policy's weights."""
 

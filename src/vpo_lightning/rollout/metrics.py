@@ -76,5 +76,5 @@ def _diversity(group: RolloutGroup) -> float:
     return float(pairwise_diversity(torch.tensor(rows, dtype=torch.float64)))
 
 
-def _mean(values: Sequence[float | bool]) -> float:
+def _mean(values: Sequence[float | int]) -> float:
     return float(sum(values) / len(values)) if values else 0.0
