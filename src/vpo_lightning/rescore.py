@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--weights", help="fixed weights, e.g. gold=1,diamond=2; default: the run's"
     )
-    parser.add_argument("--resamples", type=int, default=8, help="weight draws for the variance")
+    parser.add_argument("--resamples", type=int, default=4, help="weight draws for the variance")
     parser.add_argument("--seed", type=int, help="of the weights; default: the run's, else 0")
     return parser
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -60,15 +61,25 @@ class StoredRollouts:
                 yield slice(first, i)
                 first = i
 
-    def tensors(self, *, first_answer_only: bool) -> RewardTensors:
+    @cached_property
+    def width(self) -> int:
+        """K, the largest number of objectives of a group."""
+        return max(len(names) for names in self.objectives)
+
+    @cached_property
+    def chains(self) -> RewardTensors:
         """The rewards of all groups; the weights are left empty (N = 0)."""
-        kept = [
-            [matrix[:1] if first_answer_only else matrix for matrix in group]
-            for group in self.matrices
-        ]
-        width = max(len(names) for names in self.objectives)
-        empty = torch.zeros(len(kept), 0, width, dtype=torch.float64)
-        return reward_tensors(kept, empty, self.lengths, self.prompt_ids)
+        empty = torch.zeros(len(self.steps), 0, self.width, dtype=torch.float64)
+        return reward_tensors(self.matrices, empty, self.lengths, self.prompt_ids)
+
+    @cached_property
+    def first_answers(self) -> RewardTensors:
+        """The same with the first answer of each chain only."""
+        return replace(
+            self.chains,
+            rewards=self.chains.rewards[:, :, :1],
+            answer_mask=self.chains.answer_mask[:, :, :1],
+        )
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,7 @@ class Settings:
 
     Attributes:
         seed: Of the weights; with the run's own seed, VPO draws what the run drew.
-        resamples: Further sets of weights under which each method is scored again.
+        resamples: Sets of weights under which each method is scored, for the variance.
         weights: Fixed weight by objective name; 1 where a name is missing.
     """
 
@@ -141,11 +152,12 @@ def rescore(method: Method, stored: StoredRollouts, settings: Settings) -> Resco
     Raises:
         ValueError: The method is not defined for these rollouts (k too large, K too large).
     """
-    tensors = stored.tensors(first_answer_only=method.prompt.num_answers == 1)
+    tensors = stored.first_answers if method.prompt.num_answers == 1 else stored.chains
     found = _credited(method, stored, tensors, settings, 0)
     variance = 0.0
     if method.weights is not None and settings.resamples > 1:
-        draws = [_credited(method, stored, tensors, settings, i) for i in range(settings.resamples)]
+        again = range(1, settings.resamples)
+        draws = [found, *(_credited(method, stored, tensors, settings, i) for i in again)]
         spread = torch.stack(draws).var(dim=0).mean()
         variance = float(spread / found.var().clamp_min(1e-12))
     signal = float(groups_with_signal(found).double().mean())
@@ -178,7 +190,7 @@ def _credited(
     weights = torch.cat(
         [_weights(method, stored, step, settings, resample) for step in stored.by_step()]
     )
-    whole = RewardTensors(**{**vars(tensors), "weights": weights})
+    whole = replace(tensors, weights=weights)
     scores = set_rewards(method, whole, max_tokens=0)
     parts: list[Tensor] = []
     for step in stored.by_step():
@@ -191,10 +203,9 @@ def _weights(
     method: Method, stored: StoredRollouts, step: slice, settings: Settings, resample: int
 ) -> Float64[Tensor, "B N K"]:
     names = stored.objectives[step]
-    width = max(len(group) for group in stored.objectives)
     if method.weights is None:
         rows = [[float(settings.weights.get(name, 1.0)) for name in group] for group in names]
-        fixed = torch.zeros(len(rows), 1, width, dtype=torch.float64)
+        fixed = torch.zeros(len(rows), 1, stored.width, dtype=torch.float64)
         for i, row in enumerate(rows):
             total = sum(row) if method.normalize_weights else 1.0
             fixed[i, 0, : len(row)] = torch.tensor(row, dtype=torch.float64) / total
@@ -208,7 +219,7 @@ def _weights(
     ]
     counts = torch.tensor([len(group) for group in names])
     drawn = method.weights(counts, torch.tensor(seeds), step=number)
-    return pad(drawn, (0, width - drawn.shape[-1]))
+    return pad(drawn, (0, stored.width - drawn.shape[-1]))
 
 
 def _files(path: Path) -> list[Path]:
