@@ -1,0 +1,81 @@
+"""docs/methods.md describes every shipped method, and its numbers are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from vpo_lightning import build
+from vpo_lightning.core.gdpo import gdpo
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "methods.md"
+LINES = ["Formula", "Source", "Assumes", "Fails when", "Yaml"]
+FILES = build.ablation_files()
+SURROUNDINGS: dict[str, Any] = {"m": 3, "trainer": {"max_steps": 10}}
+SCORES = torch.tensor([[1.0, 0.0, 0.5, 0.25]], dtype=torch.float64)
+
+
+def sections() -> dict[str, list[str]]:
+    """The lines of each method's section."""
+    parts = re.split(r"^## (\S+)\n", PAGE.read_text(), flags=re.MULTILINE)
+    found = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return {name: text.strip().splitlines() for name, text in found.items() if name in FILES}
+
+
+def generated_table() -> str:
+    """The advantages of four scores under every method that takes single answers."""
+    rows = ["| method | matched | official |", "|---|---|---|"]
+    for name, path in sorted(FILES.items()):
+        made = {p: build.read_method(path, p, SURROUNDINGS) for p in ("matched", "official")}
+        rows.append(f"| {name} | {' | '.join(shown(m) for m in made.values())} |")
+    return "\n".join(rows)
+
+
+def shown(method: Any) -> str:
+    rewards = SCORES[:, :, None, None]
+    weights = torch.ones(1, 1, 1, dtype=torch.float64)
+    found = method.advantage(
+        method.set_reward(rewards, weights),
+        rewards=rewards,
+        weights=weights,
+        lengths=torch.ones(1, 4, dtype=torch.int64),
+        objective_mask=torch.ones(1, 1, dtype=torch.bool),
+    )
+    return " ".join(f"{value + 0.0:.4f}" for value in found[0].tolist())
+
+
+def test_every_method_has_a_section_and_no_other() -> None:
+    assert sorted(sections()) == sorted(FILES)
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_section_has_its_five_lines_and_names_the_functions_of_the_yaml(name: str) -> None:
+    lines = sections()[name]
+    assert [line.removeprefix("- ").partition(":")[0] for line in lines] == LINES
+    assert f"`ablation={name}`" in lines[-1]
+    cfg: Any = OmegaConf.load(FILES[name])
+    for slot in ("prompt", "weights", "set_reward", "advantage"):
+        if cfg[slot]:
+            function = cfg[slot]._target_.removeprefix("vpo_lightning.").removeprefix("core.")
+            assert f"`{function}`" in lines[-1]
+
+
+def test_the_table_is_what_the_code_computes() -> None:
+    match = re.search(
+        r"<!-- generated: tests/test_methods_page.py -->\n(.*?)\n<!-- end -->",
+        PAGE.read_text(),
+        flags=re.DOTALL,
+    )
+    assert match is not None
+    assert match.group(1) == generated_table()
+
+
+def test_gdpo_by_hand() -> None:
+    rewards = torch.tensor([[[0, 1], [1, 0], [1, 1], [0, 0]], [[0, 2], [0, 2], [1, 0], [1, 0]]])
+    found = gdpo(rewards=rewards.double()[:, :, None], weights=torch.ones(2, 1, 2).double())
+    assert found[1].abs().max() == 0  # perfectly opposed objectives hold no signal
