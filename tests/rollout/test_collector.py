@@ -150,7 +150,7 @@ def test_long_completions_lose_score_before_the_advantage() -> None:
 
 
 @pytest.mark.parametrize("convention", ["matched", "verl", "none", "trl"])
-def test_batch_wide_advantages_do_not_depend_on_the_number_of_processes(convention: str) -> None:
+def test_batch_wide_advantages_do_not_depend_on_the_number_of_processes(convention: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     values = torch.rand(4, 3, 1, 2, generator=generator, dtype=torch.float64)
     lengths = torch.randint(1, 9, (4, 3), generator=generator)
@@ -165,7 +165,8 @@ def test_batch_wide_advantages_do_not_depend_on_the_number_of_processes(conventi
         return set_reward(tensors.rewards, tensors.weights), tensors
 
     shares = [part(slice(rank, None, 2)) for rank in range(2)]
-    whole = advantages(method, *part(slice(None)))
+    scores, tensors = part(slice(None))
+    whole = advantages(method, scores, tensors)
     for rank, share in enumerate(shares):
         exchange = Exchange(rank, lambda _: shares)
         found = advantages(method, *share, exchange)
