@@ -169,9 +169,9 @@ def test_batch_wide_advantages_do_not_depend_on_the_number_of_processes(conventi
     whole = advantages(method, scores, tensors)
     for rank, share in enumerate(shares):
         exchange = Exchange(rank, lambda _: shares)
-        found = advantages(method, *share, exchange)
+        found = advantages(method, *share, exchange=exchange)
         torch.testing.assert_close(found, whole[rank::2], rtol=0, atol=0)
-    assert not torch.equal(advantages(method, *shares[0]), whole[::2])
+    assert not torch.equal(advantages(method, shares[0][0], shares[0][1]), whole[::2])
 
 
 def test_the_standard_error_is_that_of_many_repetitions() -> None:
