@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
     TASK_LAYER,
     {"policy", "rollout"},
     {"lightning"},
-    {"build"},
+    {"build", "rules"},
     {"train", "warmup", "score", "rescore", "worker"}
     | {"entry", "config_errors", "launch", "resume", "sweep", "training"},
 ]

@@ -1,4 +1,4 @@
-"""From a resolved config to objects: every `instantiate` of a run, and every rule across fields."""
+"""From a resolved config to objects: every `instantiate` of a run."""
 
 from __future__ import annotations
 
@@ -23,115 +23,6 @@ if TYPE_CHECKING:
     from vpo_lightning.rollout.collector import RolloutCollector
     from vpo_lightning.rollout.credit import Method
     from vpo_lightning.rollout.engine import RolloutEngine
-
-
-def check(cfg: DictConfig) -> None:
-    """Refuses a config that cannot work, within two seconds and without importing torch.
-
-    Raises:
-        ConfigError: Names the key to change.
-    """
-    for key, least in _LEAST.items():
-        value = OmegaConf.select(cfg, key)
-        if value is not None and (not isinstance(value, int | float) or value < least):
-            raise ConfigError(f"{key}={value}: it must be at least {least}")
-    for key in _POSITIVE:
-        value = OmegaConf.select(cfg, key)
-        values = value if OmegaConf.is_list(value) else [value]
-        if value is not None and not all(isinstance(v, int | float) and v > 0 for v in values):
-            raise ConfigError(f"{key}={value}: it must be positive")
-    for key, choices in _CHOICES.items():
-        value = OmegaConf.select(cfg, key)
-        if value is not None and value not in choices:
-            raise ConfigError(f"{key}={value}: it must be one of {', '.join(choices)}")
-    if cfg.evaluation.num_answers % cfg.m and "m" in cfg.ablation.prompt:
-        raise ConfigError(
-            f"evaluation.num_answers={cfg.evaluation.num_answers} is not a whole number of chains "
-            f"of m={cfg.m} answers; set it to a multiple of m"
-        )
-    processes = cfg.strategy.devices * cfg.strategy.num_nodes * cfg.ppo.minibatches
-    if prompts_per_step(cfg) % processes:
-        raise ConfigError(
-            f"rollout.prompts_per_step={cfg.rollout.prompts_per_step}: {prompts_per_step(cfg)} "
-            f"prompts cannot be shared equally by {processes} (strategy.devices x num_nodes x "
-            f"ppo.minibatches)"
-        )
-    _check_method(cfg)
-    task = build_task(cfg)
-    task.check()
-    build_prompt(cfg)
-    first = task.rows("train")[0]
-    build_reward_vector(cfg).select(first.objectives)
-    source = instantiate(cfg.model)
-    source.check()
-    if not hasattr(source, "load"):
-        task.vocabulary()
-        if not cfg.warmup:
-            raise ConfigError(
-                "warmup=none: a model built from nothing knows nothing; choose a warmup (e.g. "
-                "warmup=maze), or a pretrained model"
-            )
-
-
-def _check_method(cfg: DictConfig) -> None:
-    """Refuses estimators that a group is too small for, and losses that the sampler contradicts."""
-    k = OmegaConf.select(cfg, "ablation.advantage.k")
-    if k is not None and k > group_size(cfg):
-        raise ConfigError(
-            f"ablation.advantage.k={k}: best of k needs at least k rollouts per prompt, here "
-            f"{group_size(cfg)}; lower it or raise rollout.group_size"
-        )
-    sampling, overlong = cfg.rollout.sampling, cfg.rollout.get("soft_overlong_tokens", 0)
-    if overlong > sampling.max_tokens:
-        raise ConfigError(
-            f"rollout.soft_overlong_tokens={overlong}: it must not exceed "
-            f"rollout.sampling.max_tokens={sampling.max_tokens}"
-        )
-    is_restricted = sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0
-    if cfg.loss.get("importance_level") is not None and is_restricted:
-        raise ConfigError(
-            f"loss.importance_level={cfg.loss.importance_level}: with top_p, top_k or min_p the "
-            "engine's log-probabilities are those of a smaller support than the policy's; set "
-            "loss.importance_level=null, or rollout.sampling.top_p=1 top_k=0 min_p=0"
-        )
-
-
-_LEAST: dict[str, float] = {
-    "m": 1,
-    "ablation.prompt.m": 1,
-    "rollout.prompts_per_step": 1,
-    "rollout.group_size": 1,
-    "rollout.max_prompt_tokens": 1,
-    "rollout.sampling.max_tokens": 1,
-    "rollout.sampling.temperature": 0,
-    "ppo.epochs": 1,
-    "ppo.minibatches": 1,
-    "ppo.micro_batch_size": 1,
-    "trainer.max_steps": 0,
-    "trainer.validate_every": 0,
-    "trainer.validation_prompts": 0,
-    "trainer.checkpoint_every": 1,
-    "evaluation.num_prompts": 0,
-    "evaluation.num_answers": 1,
-    "strategy.devices": 1,
-    "strategy.num_nodes": 1,
-    "ablation.weights.num_draws": 1,
-    "loss.kl_coefficient": 0,
-    "rollout.soft_overlong_tokens": 0,
-    "rollout.sampling_rounds": 1,
-    "ablation.advantage.k": 1,
-    "ablation.group_factor": 1,
-}
-_POSITIVE = (
-    "ablation.weights.alpha",
-    "trainer.clip_grad_norm",
-    "optimizer.build.lr",
-    "evaluation.temperatures",
-)
-_CHOICES = {
-    "rollout.overlong_prompts": ("drop", "error"),
-    "evaluation.checkpoint": ("last", "best"),
-}
 
 
 def build_task(cfg: DictConfig) -> Task:
@@ -182,7 +73,7 @@ def start_policy(cfg: DictConfig) -> str:
     """The model folder (or Hub id) training starts from; trains the warm-up if it is not cached."""
     from vpo_lightning.policy.warmup import cached_warmup
 
-    task, source = build_task(cfg), instantiate(cfg.model)
+    task, source = build_task(cfg), build_model_source(cfg)
 
     def build() -> Any:
         if hasattr(source, "load"):
@@ -205,7 +96,8 @@ def load_start_policy(cfg: DictConfig, folder: str) -> Any:
     """The policy in training mode's dtype, from a model folder."""
     from vpo_lightning.policy.loading import load_model
 
-    model = load_model(folder, cfg.model.dtype, cfg.model.attention)
+    trusted = cfg.model.get("trust_remote_code", False)
+    model = load_model(folder, cfg.model.dtype, cfg.model.attention, trust_remote_code=trusted)
     if cfg.model.get("gradient_checkpointing"):
         model.gradient_checkpointing_enable()
     return model
@@ -220,9 +112,17 @@ def build_encoder(cfg: DictConfig, folder: str) -> Callable[[list[dict[str, str]
     return lambda messages: encode_messages(tokenizer, messages, kwargs)
 
 
+def build_model_source(cfg: DictConfig) -> Any:
+    """What the policy is made from: a pretrained model, or sizes of one built from nothing."""
+    return instantiate(cfg.model)
+
+
 def build_engine(cfg: DictConfig, folder: str, device: str) -> RolloutEngine:
     """The rollout engine with the start policy's weights."""
-    return instantiate(cfg.engine)(folder, dtype=cfg.model.dtype, device=device)
+    trusted = cfg.model.get("trust_remote_code", False)
+    return instantiate(cfg.engine)(
+        folder, dtype=cfg.model.dtype, device=device, trust_remote_code=trusted
+    )
 
 
 def build_collector(
@@ -328,7 +228,7 @@ def build_module(cfg: DictConfig, folder: str) -> VPOModule:
         OptimizerSettings(instantiate(cfg.optimizer.build), cfg.optimizer.warmup_steps),
         temperature=cfg.rollout.sampling.temperature,
         is_single_update=plan.is_single_update,
-        share_prompts=not cfg.model.get("gradient_checkpointing", False),
+        share_prompts=plan.share_prompts and not cfg.model.get("gradient_checkpointing", False),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from vpo_lightning import build
+from vpo_lightning import rules
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.launch import launch, write_config
 
@@ -42,7 +42,7 @@ def _resume(arguments: Sequence[str]) -> int:
     if finished(folder) and cfg.trainer.max_steps <= before:
         print(f"{folder}: the run is finished ({before} steps); nothing to do")
         return 0
-    build.check(cfg)
+    rules.check(cfg)
     write_config(cfg, folder)
     return launch(cfg, folder)
 

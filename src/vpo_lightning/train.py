@@ -9,7 +9,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from vpo_lightning import build, resume
+from vpo_lightning import resume, rules
 from vpo_lightning.entry import run
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.launch import launch, write_config
@@ -34,7 +34,7 @@ def job(cfg: DictConfig) -> int:
             print(f"{folder}: finished already, skipped")
             return 0
     try:
-        build.check(cfg)
+        rules.check(cfg)
     except Exception:
         _remove_if_empty(folder)
         raise

@@ -49,6 +49,7 @@ def refused(tmp_path: Path, *overrides: str) -> str:
         ("ablation=foo", "vpo"),
         ("tsk=maze", "tsk"),
         ("task.sise=9", "sise"),
+        ("rollout.sampling.temperature=0", "temperature"),
         ("m=0", "m=0"),
         ("m=-1", "m=-1"),
         ("m=three", "m=three"),
@@ -128,9 +129,9 @@ def test_a_wrong_resume_is_explained(tmp_path: Path, arguments: tuple[str, ...])
 
 def test_a_config_is_checked_without_importing_torch(tmp_path: Path) -> None:
     code = (
-        "import sys; from vpo_lightning import build; from hydra import compose, "
+        "import sys; from vpo_lightning import rules; from hydra import compose, "
         "initialize_config_module as init\n"
-        "with init('vpo_lightning.conf', version_base='1.3'): build.check(compose('train'))\n"
+        "with init('vpo_lightning.conf', version_base='1.3'): rules.check(compose('train'))\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)

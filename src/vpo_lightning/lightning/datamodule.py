@@ -107,7 +107,7 @@ class RolloutDataModule(L.LightningDataModule):
         """The next rollout batch of this process, and everything logged about it."""
         processes, fetching = self.processes, 0.0
         exchange = _exchange(processes) if processes.world_size > 1 else None
-        step = cast(L.Trainer, self.trainer).current_epoch
+        step = self.module.step
 
         def take(count: int) -> list[PromptRow]:
             nonlocal fetching

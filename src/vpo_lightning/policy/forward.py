@@ -175,16 +175,16 @@ def _refuse_sharing(model: Any) -> None:
     kinds = partial_attention(config)
     if kinds:
         raise ConfigError(
-            f"share_prompts=true: the {', '.join(kinds)} layers of a {config.model_type} model do "
-            f"not see the whole prompt; set share_prompts=false"
+            f"ppo.share_prompts=true: the {', '.join(kinds)} layers of a {config.model_type} model "
+            f"do not see the whole prompt; set ppo.share_prompts=false"
         )
     if config._attn_implementation not in ("sdpa", "eager"):
         raise ConfigError(
-            f"share_prompts=true with model.attention={config._attn_implementation}: expected sdpa "
-            f"or eager; change one of the two"
+            f"ppo.share_prompts=true with model.attention={config._attn_implementation}: expected "
+            f"sdpa or eager; change one of the two"
         )
     if model.training and model.is_gradient_checkpointing:
         raise ConfigError(
-            "share_prompts=true with model.gradient_checkpointing=true: recomputing a prompt's "
+            "ppo.share_prompts=true with model.gradient_checkpointing=true: recomputing a prompt's "
             "layers loses the keys and values it lends; set one of the two to false"
         )

@@ -32,8 +32,8 @@ class PretrainedModel:
         path: Local folder, or ``organisation/name`` on the Hub.
         dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``.
         attention: ``sdpa``, ``eager`` or ``flash_attention_2``.
-        gradient_checkpointing: Recompute activations in the backward pass; wants
-            ``share_prompts: false``.
+        gradient_checkpointing: Recompute activations in the backward pass; prompts are then
+            not shared.
         chat_template_kwargs: Variables of the chat template, e.g. ``enable_thinking: false``.
         trust_remote_code: Run Python code that the model's author put beside the weights.
     """

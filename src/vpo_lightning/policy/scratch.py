@@ -38,8 +38,8 @@ class ScratchModel:
         max_positions: Longest prompt and completion together, in tokens.
         dtype: ``float32``, ``float64`` or ``bfloat16``.
         attention: transformers' name of the attention function, ``sdpa`` or ``eager``.
-        gradient_checkpointing: Recompute activations in the backward pass; wants
-            ``share_prompts: false``.
+        gradient_checkpointing: Recompute activations in the backward pass; prompts are then
+            not shared.
     """
 
     hidden_size: int = 64

@@ -27,6 +27,8 @@ class UpdatePlan:
         drop_truncated: Leave rollouts that hit the length limit out of the loss (DAPO's overlong
             filtering, arXiv:2503.14476): out of its numerator and of what it is divided by. They
             still count in the statistics of their group.
+        share_prompts: Compute each prompt once for its completions; False for models whose
+            attention does not see the whole prompt. Gradient checkpointing turns it off.
 
     Raises:
         ConfigError: A number below 1.
@@ -37,6 +39,7 @@ class UpdatePlan:
     micro_batch_size: int = 64
     skip_groups_without_signal: bool = True
     drop_truncated: bool = False
+    share_prompts: bool = True
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
