@@ -1,5 +1,6 @@
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -47,14 +48,14 @@ def unprotected_seconds() -> float:
 def test_isolation_costs_at_most_half_of_the_tests_per_second(one_core):
     with Sandbox(slots=1) as sandbox:
         sandbox.run_tests(PROGRAM, ["1 2\n"])
-        protected, unprotected = [], []
-        for _ in range(3):  # alternating, and the best of each: others use this machine too
+        protected, ratios = [], []
+        for _ in range(5):  # in pairs, side by side in time: others use this machine too
             start = time.perf_counter()
             outcomes = sandbox.run_tests(PROGRAM, INPUTS)
             protected.append(time.perf_counter() - start)
-            unprotected.append(unprotected_seconds())
+            ratios.append(unprotected_seconds() / protected[-1])
             assert [outcome.stdout.decode() for outcome in outcomes] == OUTPUTS
-    with_sandbox, without = TESTS / min(protected), TESTS / min(unprotected)
-    print(f"\ntests per second on one core: {with_sandbox:.0f} isolated, {without:.0f} unprotected")
-    assert with_sandbox >= 100
-    assert with_sandbox >= without / 2
+    rate, ratio = TESTS / min(protected), statistics.median(ratios)
+    print(f"\n{rate:.0f} isolated tests per second on one core, {ratio:.2f} of an unprotected pool")
+    assert rate >= 100
+    assert ratio >= 0.5
