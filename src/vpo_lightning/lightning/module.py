@@ -157,7 +157,7 @@ class VPOModule(L.LightningModule):
         logprobs, entropy = self._forward(policy, batch)
         loss, sums = self._objective(batch, logprobs, entropy)
         for key, value in sums.items():
-            self._sums[key] = self._sums.get(key, torch.zeros_like(value)) + value.detach()
+            self._sums[key] = self._sums.get(key, torch.zeros_like(value)) + value
         self._add_seconds("forward", start)
         # Lightning divides by accumulate_grad_batches, and DDP averages over processes.
         scale = trainer.accumulate_grad_batches * trainer.world_size

@@ -100,7 +100,7 @@ class PolicyObjective:
         logprobs: Float[Tensor, "R T"],
         entropy: Float[Tensor, "R T"],
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss before its division by `divisor`, and sums for the log."""
+        """The loss before its division by `divisor`, and sums for the log, without gradient."""
         mask = batch.tokens.completion_mask()
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
         sums: dict[str, Tensor] = {"tokens": mask.sum(), "rows": mask.any(dim=-1).sum()}
@@ -117,7 +117,7 @@ class PolicyObjective:
             sums["kl"] = kl.sum()
             if self.kl_in == "loss":
                 total = total + self.kl_coefficient * numerator(kl, mask, self.aggregation)
-        return total, sums
+        return total, {key: value.detach() for key, value in sums.items()}
 
     def metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Figures by metric key, from sums over all micro-batches and processes of a step."""
