@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "vpo_lightning"
 TASKS = ROOT / "tasks"
 
-TASK_LAYER = {"task", "prompting", "parsing", "scoring", "sandbox"}
+TASK_LAYER = {"picture", "task", "prompting", "parsing", "scoring", "sandbox"}
 # From bottom to top. A module is named by the first word after `vpo_lightning.`.
 LAYERS: list[set[str]] = [
     {"errors"},

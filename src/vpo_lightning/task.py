@@ -13,6 +13,7 @@ from typing import Any
 
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.parsing import AnswerFormat
+from vpo_lightning.picture import Element
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,21 @@ class Task(ABC):
     def counters(self) -> Mapping[str, int]:
         """What could not be scored as it should since the task was made, by name; for logs."""
         return {}
+
+    def picture(
+        self, row: PromptRow, answers: Sequence[str], rewards: Sequence[Sequence[float]]
+    ) -> Element | None:
+        """The answers of one chain as a picture for the report, built by `picture.draw`.
+
+        None, the default, shows the texts and rewards only. Nothing is scored again here.
+
+        Args:
+            row: The prompt.
+            answers: The chain's answers by slot; the empty string where a slot is missing.
+            rewards: The reward vector of each.
+        """
+        del row, answers, rewards
+        return None
 
     def vocabulary(self) -> list[str]:
         """Every word of prompts and answers, for a model that is built from nothing.

@@ -11,12 +11,14 @@ from typing import Any
 from typing_extensions import override
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.picture import Element
 from vpo_lightning.sandbox.sandbox import Sandbox
 from vpo_lightning.task import Objective, PromptRow, Task
 from vpo_lightning.tasks.chat_rows import is_chat_row, read_chat_row
 from vpo_lightning.tasks.fields import Fields
 from vpo_lightning.tasks.livecodebench.comparison import COMPARISONS, equal_text, equal_value
 from vpo_lightning.tasks.livecodebench.formats import FencedPrograms
+from vpo_lightning.tasks.livecodebench.picture import passing_table
 from vpo_lightning.tasks.livecodebench.rows import (
     MAX_TESTS,
     Selection,
@@ -167,6 +169,13 @@ class LiveCodeBenchTask(Task):
                 f"of tests: those beyond the row's own are not used"
             )
         return sum(w * r for w, r in zip(weights, rewards, strict=False))
+
+    @override
+    def picture(
+        self, row: PromptRow, answers: Sequence[str], rewards: Sequence[Sequence[float]]
+    ) -> Element:
+        """Which program passes which test."""
+        return passing_table(row, answers, rewards)
 
     @override
     def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:

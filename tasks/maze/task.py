@@ -9,6 +9,7 @@ from typing import Any
 
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.parsing import AnswerFormat, SeparatedAnswers
+from vpo_lightning.picture import Element
 from vpo_lightning.task import Objective, PromptRow, Task
 from vpo_lightning.tasks.fields import Fields
 from vpo_lightning.tasks.loading import SPLITS, LazyRows, check_split
@@ -16,6 +17,7 @@ from vpo_lightning.tasks.maze.construction import Construction
 from vpo_lightning.tasks.maze.formats import RouteTags
 from vpo_lightning.tasks.maze.grid import MOVES, Maze
 from vpo_lightning.tasks.maze.loading import read_maze, read_mazes
+from vpo_lightning.tasks.maze.picture import drawing
 from vpo_lightning.tasks.maze.prompts import compact_prompt, compact_vocabulary, text_prompt
 from vpo_lightning.tasks.maze.routes import (
     Route,
@@ -128,6 +130,13 @@ class MazeTask(Task):
         """The list of moves (or cells), so that spelling does not matter and a detour does."""
         del rewards
         return self._parse(answer)
+
+    def picture(
+        self, row: PromptRow, answers: Sequence[str], rewards: Sequence[Sequence[float]]
+    ) -> Element:
+        """The grid with the route of each answer."""
+        del rewards
+        return drawing(row, answers)
 
     def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:
         """A row of any size without a question; its ``score_mode`` is ours where it has none.

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.picture import Element
 from vpo_lightning.task import Objective, PromptRow, Task
 from vpo_lightning.tasks.chat_rows import is_chat_row, question_of, read_chat_row
 from vpo_lightning.tasks.fields import Fields
 from vpo_lightning.tasks.formats import ResponseTags
 from vpo_lightning.tasks.loading import LazyRows, SkipRow, Source, join_rows, load_rows
+from vpo_lightning.tasks.musique.picture import citation_table
 from vpo_lightning.tasks.musique.rewards import parse_cited_answer, reward_vector
 from vpo_lightning.tasks.settings import check_settings
 
@@ -106,6 +108,13 @@ class MusiqueTask(Task):
     def is_parsed(self, answer: str) -> bool:
         """Whether there is a short answer."""
         return bool(parse_cited_answer(answer).text)
+
+    def picture(
+        self, row: PromptRow, answers: Sequence[str], rewards: Sequence[Sequence[float]]
+    ) -> Element:
+        """The paragraphs that the answers cite, and those they should."""
+        del rewards
+        return citation_table(row, answers)
 
     def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:
         """A row without a question, from answer, answer_aliases and supporting_indices_ordered."""
