@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 
 bash scripts/setup.sh test || exit
 python=.venv/bin/python
+$python scripts/get_smollm2.py || exit  # once
 # The sandbox's tests need bubblewrap; they fail without it instead of being skipped.
 if ! command -v bwrap >/dev/null; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

@@ -36,6 +36,7 @@ class PretrainedModel:
             not shared.
         chat_template_kwargs: Variables of the chat template, e.g. ``enable_thinking: false``.
         trust_remote_code: Run Python code that the model's author put beside the weights.
+        made_by: The command that makes the folder, for the message where it is missing.
     """
 
     path: str
@@ -44,6 +45,7 @@ class PretrainedModel:
     gradient_checkpointing: bool = False
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     trust_remote_code: bool = False
+    made_by: str = ""
 
     def check(self) -> None:
         """Refuses what cannot load; quick, and without importing torch.
@@ -60,6 +62,8 @@ class PretrainedModel:
                 f"model.attention={self.attention}: set it to one of {', '.join(ATTENTIONS)}"
             )
         folder = Path(self.path).expanduser()
+        if self.made_by and not folder.exists():
+            raise ConfigError(f"model.path={self.path}: no such folder; make it: {self.made_by}")
         if folder.exists() or self.path.startswith((".", "/", "~")):
             _check_folder(folder, self.path)
         elif not _HUB_ID.fullmatch(self.path):
