@@ -232,6 +232,12 @@ def build_module(cfg: DictConfig, folder: str) -> VPOModule:
     )
 
 
+def evaluation_weights(cfg: DictConfig) -> Any:
+    """What goal-conditioned prompts are asked with in evaluation: fixed, grid or weight vectors."""
+    given = cfg.evaluation.get("weights", "fixed")
+    return given if isinstance(given, str) else [[float(v) for v in vector] for vector in given]
+
+
 def build_pool_metrics(cfg: DictConfig) -> PoolMetrics:
     """Which figures are computed from evaluation pools."""
     plain = OmegaConf.to_container(cfg.evaluation.metrics, resolve=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning import build
@@ -82,7 +84,8 @@ def check(cfg: DictConfig) -> None:
     task.check()
     build.build_prompt(cfg)
     first = task.rows("train")[0]
-    build.build_reward_vector(cfg).select(first.objectives)
+    kept = build.build_reward_vector(cfg).select(first.objectives)
+    _check_stated_weights(cfg, len(kept))
     source = build.build_model_source(cfg)
     source.check()
     if not hasattr(source, "load"):
@@ -115,3 +118,26 @@ def _check_method(cfg: DictConfig) -> None:
             "engine's log-probabilities are those of a smaller support than the policy's; set "
             "loss.importance_level=null, or rollout.sampling.top_p=1 top_k=0 min_p=0"
         )
+
+
+def _check_stated_weights(cfg: DictConfig, num_objectives: int) -> None:
+    """Refuses weights that an evaluation cannot ask for."""
+    given = cfg.evaluation.get("weights", "fixed")
+    vectors = OmegaConf.to_container(given) if OmegaConf.is_list(given) else given
+    if vectors in ("fixed", "grid"):
+        return
+    expected = (
+        f"it must be fixed, grid, or a list of at most evaluation.num_answers="
+        f"{cfg.evaluation.num_answers} vectors of {num_objectives} weights, one for each "
+        "objective, not negative and not all 0"
+    )
+    if not isinstance(vectors, list) or not 1 <= len(vectors) <= cfg.evaluation.num_answers:
+        raise ConfigError(f"evaluation.weights={vectors}: {expected}")
+    for vector in vectors:
+        is_vector = isinstance(vector, list) and len(vector) == num_objectives
+        if not is_vector or not all(_is_weight(value) for value in vector) or sum(vector) <= 0:
+            raise ConfigError(f"evaluation.weights={vectors}: {vector} is wrong; {expected}")
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < math.inf

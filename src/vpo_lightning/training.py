@@ -74,6 +74,8 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
             encode,
             cfg.evaluation.num_answers,
             cfg.evaluation.seed,
+            build.evaluation_weights(cfg),
+            build.build_reward_vector(cfg),
         )
         summary["evaluation"] = _evaluate(cfg, folder, sampler, module, start, trainer)
         summary["seconds"]["evaluation"] = time.perf_counter() - trained

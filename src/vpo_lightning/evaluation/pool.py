@@ -19,6 +19,7 @@ SCHEMA = pa.schema(
         ("texts", pa.list_(pa.list_(pa.string()))),
         ("tokens", pa.list_(pa.int32())),
         ("is_truncated", pa.list_(pa.bool_())),
+        ("asked", pa.list_(pa.list_(pa.float64()))),
     ]
 )
 
@@ -35,6 +36,7 @@ class PromptPool:
         texts: Answer texts (C, m), None where a slot is missing.
         tokens: Completion tokens of each chain.
         is_truncated: Whether each chain hit the token limit.
+        asked: Weights (C, K) that each chain's prompt stated; None if it stated none.
     """
 
     prompt_id: str
@@ -44,6 +46,7 @@ class PromptPool:
     texts: list[list[str | None]]
     tokens: list[int]
     is_truncated: list[bool]
+    asked: list[list[float]] | None = None
 
 
 def write_pools(pools: Sequence[PromptPool], path: Path) -> None:

@@ -58,6 +58,9 @@ class PoolMetrics:
         figures["tokens_per_answer"] = sum(pool.tokens) / len(answers)
         for k, name in enumerate(pool.objectives):
             figures[f"objective/{name}"] = float(answers[:, k].mean())
+        if pool.asked is not None:
+            asked = torch.tensor(pool.asked, dtype=torch.float64)
+            figures["asked_reward"] = float((rewards @ asked[..., None]).amax(dim=1).mean())
         if self.cover:
             sides = self._sides(rewards, pool.objectives)
             figures["cover"] = float(sides.flatten(0, 1).any(0).all())
