@@ -10,82 +10,15 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-SVG_TAGS = frozenset(
-    [
-        "svg",
-        "g",
-        "title",
-        "desc",
-        "rect",
-        "circle",
-        "ellipse",
-        "line",
-        "polyline",
-        "polygon",
-        "path",
-        "text",
-    ]
-)
+# ruff: noqa: SIM905  (as lists these would be one word a line)
+SVG_TAGS = frozenset("svg g title desc rect circle ellipse line polyline polygon path text".split())
 HTML_TAGS = frozenset(
-    [
-        "div",
-        "p",
-        "span",
-        "strong",
-        "em",
-        "mark",
-        "small",
-        "code",
-        "pre",
-        "ol",
-        "ul",
-        "li",
-        "table",
-        "caption",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-    ]
+    "div p span strong em mark small code pre ol ul li table caption thead tbody tr th td".split()
 )
 ATTRIBUTES = frozenset(
-    [
-        "class",
-        "role",
-        "aria-label",
-        "aria-hidden",
-        "scope",
-        "colspan",
-        "rowspan",
-        "viewBox",
-        "width",
-        "height",
-        "x",
-        "y",
-        "x1",
-        "x2",
-        "y1",
-        "y2",
-        "cx",
-        "cy",
-        "r",
-        "rx",
-        "ry",
-        "d",
-        "points",
-        "transform",
-        "fill",
-        "stroke",
-        "stroke-width",
-        "stroke-dasharray",
-        "stroke-linejoin",
-        "stroke-linecap",
-        "opacity",
-        "text-anchor",
-        "font-size",
-        "font-weight",
-    ]
+    "class role aria-label aria-hidden scope colspan rowspan viewBox width height x y x1 x2 y1 y2 "
+    "cx cy r rx ry d points transform fill stroke stroke-width stroke-dasharray stroke-linejoin "
+    "stroke-linecap opacity text-anchor font-size font-weight".split()
 )
 """No attribute here can hold a script, a link or a style sheet."""
 
