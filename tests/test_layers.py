@@ -20,10 +20,11 @@ LAYERS: list[set[str]] = [
     {"evaluation"},
     TASK_LAYER,
     {"policy", "rollout"},
-    {"lightning"},
+    {"lightning", "searching", "serving"},
     {"build", "rules"},
     {"train", "warmup", "score", "rescore", "worker"}
-    | {"entry", "config_errors", "launch", "resume", "sweep", "training"},
+    | {"entry", "config_errors", "launch", "resume", "sweep", "training"}
+    | {"search", "serve", "deployed"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 STRANGERS = {"policy", "rollout"}  # one layer, but weights travel as an iterator of tensors

@@ -244,6 +244,11 @@ def build_pool_metrics(cfg: DictConfig) -> PoolMetrics:
     return instantiate(plain)
 
 
+def build_search(node: DictConfig) -> Any:
+    """A search with its settings, or another component of vpo-search, from its config node."""
+    return instantiate(OmegaConf.to_container(node, resolve=True))
+
+
 def build_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
     """The run folder's own metric files, and what the config adds."""
     from vpo_lightning.lightning.loggers import FileLogger

@@ -24,7 +24,9 @@ MANDATORY = {
     ("task", "ultrafeedback_online"): ["task.judge.model=judge"],
     ("model", "pretrained"): ["model.path=elsewhere"],
 }
-ELSEWHERE = {"score": ["task=maze", "input=-", "output=-"]}
+# Groups that another primary config than train.yaml composes.
+PRIMARY_OF = {"search": "search"}
+ELSEWHERE = {"search": ["policy=elsewhere"], "score": ["task=maze", "input=-", "output=-"]}
 
 
 def composed(primary: str, *overrides: str) -> DictConfig:
@@ -67,7 +69,8 @@ def test_every_primary_config_composes_and_binds(primary: str) -> None:
 @pytest.mark.parametrize(("group", "option"), GROUPS, ids=lambda value: str(value))
 def test_every_group_option_composes_and_binds(group: str, option: str) -> None:
     overrides = [f"{group}={option}", *MANDATORY.get((group, option), [])]
-    check(composed("train", *overrides))
+    primary = PRIMARY_OF.get(group, "train")
+    check(composed(primary, *overrides, *ELSEWHERE.get(primary, [])))
 
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("**/*.yaml")), ids=lambda path: path.stem)
@@ -91,7 +94,9 @@ def outer_targets(node: Any) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize(("group", "option"), GROUPS, ids=lambda value: str(value))
 def test_every_group_option_can_be_instantiated(group: str, option: str) -> None:
     # Classes import no weights, data or servers when they are made; wandb is an extra.
-    cfg = composed("train", f"{group}={option}", *MANDATORY.get((group, option), []))
+    primary = PRIMARY_OF.get(group, "train")
+    needed = [*MANDATORY.get((group, option), []), *ELSEWHERE.get(primary, [])]
+    cfg = composed(primary, f"{group}={option}", *needed)
     resolved = OmegaConf.to_container(cfg, resolve=True)
     assert isinstance(resolved, dict)
     for node in outer_targets(resolved.get(group, resolved)):
