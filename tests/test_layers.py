@@ -12,7 +12,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "vpo_lightning"
 TASKS = ROOT / "tasks"
 
-TASK_LAYER = {"picture", "task", "prompting", "parsing", "scoring", "sandbox"}
+TASK_LAYER = {"picture", "task", "prompting", "parsing", "sandbox"} | {
+    "scoring",
+    "scorer",
+    "scoring_pool",
+    "scoring_worker",
+    "verdict",
+}
 # From bottom to top. A module is named by the first word after `vpo_lightning.`.
 LAYERS: list[set[str]] = [
     {"errors"},
@@ -22,7 +28,7 @@ LAYERS: list[set[str]] = [
     {"policy", "rollout"},
     {"lightning", "searching", "serving"},
     {"build", "rules"},
-    {"train", "warmup", "score", "rescore", "worker"}
+    {"train", "warmup", "score", "score_lines", "rescore", "worker", "scoring_process"}
     | {"entry", "config_errors", "launch", "resume", "sweep", "training"}
     | {"search", "serve", "deployed"},
 ]

@@ -14,7 +14,8 @@ import pytest
 from vpo_lightning import entry
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.parsing import NumberedTags
-from vpo_lightning.score import score, score_lines, score_record
+from vpo_lightning.score import score
+from vpo_lightning.score_lines import score_lines, score_record
 from vpo_lightning.task import Objective, PromptRow, Task
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.prompting import PromptStyle
+from vpo_lightning.scorer import Scorer, ScoringSettings
 from vpo_lightning.scoring import RewardVector
+from vpo_lightning.scoring_pool import ScoringPool
 from vpo_lightning.task import PromptRow, Task
 
 if TYPE_CHECKING:
@@ -28,6 +30,17 @@ if TYPE_CHECKING:
 def build_task(cfg: DictConfig) -> Task:
     """The task."""
     return instantiate(cfg.task)
+
+
+def build_scorer(cfg: DictConfig, task: Task) -> Scorer:
+    """What scores answers: in this process, or in others that are told the task's config."""
+    settings: ScoringSettings = instantiate(cfg.scoring) if "scoring" in cfg else ScoringSettings()
+    workers = settings.num_workers(task)
+    if not workers:
+        return Scorer(task, settings)
+    plain: Any = OmegaConf.to_container(cfg.task, resolve=True)
+    pool = ScoringPool(plain, workers, settings.deadline, explain=settings.explain)
+    return Scorer(task, settings, pool)
 
 
 def build_prompt(cfg: DictConfig) -> PromptStyle:
@@ -139,6 +152,7 @@ def build_collector(
         group_size=group_size(cfg),
         seed=cfg.seed,
         soft_overlong_tokens=cfg.rollout.get("soft_overlong_tokens", 0),
+        scorer=build_scorer(cfg, task),
     )
 
 

@@ -82,6 +82,7 @@ def check(cfg: DictConfig) -> None:
     _check_method(cfg)
     task = build.build_task(cfg)
     task.check()
+    build.build_scorer(cfg, task)
     build.build_prompt(cfg)
     first = task.rows("train")[0]
     kept = build.build_reward_vector(cfg).select(first.objectives)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.task import Objective, PromptRow, Task
+from vpo_lightning.verdict import Verdict, judge_answer
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class ScoredAnswer:
         rewards: Its own reward vector (K), zeros if it was not parsed.
         is_parsed: Whether the task could read it.
         is_duplicate: Whether an earlier slot holds the same answer.
+        explanation: Why it got these rewards, for a reader; empty unless asked for.
+        error: Why it could not be scored, so that its rewards are the declared failure value.
     """
 
     slot: int
@@ -26,6 +29,8 @@ class ScoredAnswer:
     rewards: list[float]
     is_parsed: bool
     is_duplicate: bool
+    explanation: str = ""
+    error: str | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class ScoredCompletion:
 def score_answers(
     task: Task, row: PromptRow, texts: Sequence[str | None], *, deduplicate: bool = True
 ) -> ScoredCompletion:
-    """The rewards of the answers of one rollout.
+    """The rewards of the answers of one rollout, computed here and now; see `scorer` for more.
 
     Args:
         task: Scores each answer on its own.
@@ -60,23 +65,49 @@ def score_answers(
             slot, in place).
 
     Raises:
-        ValueError: The task returned a vector whose length is not the row's number of objectives.
+        ScoringError: The task returned something else than one finite number for each objective.
+        Exception: Whatever the task raises.
+    """
+    verdicts = [None if text is None else judge_answer(task, row, text) for text in texts]
+    return assemble(task, row, texts, verdicts, deduplicate=deduplicate)
+
+
+def assemble(
+    task: Task,
+    row: PromptRow,
+    texts: Sequence[str | None],
+    verdicts: Sequence[Verdict | None],
+    *,
+    deduplicate: bool = True,
+) -> ScoredCompletion:
+    """The rewards of a rollout from the verdicts on its answers, None where a slot is missing.
+
+    An answer that could not be scored counts as parsed and is a duplicate of none.
     """
     zeros = [0.0] * len(row.objectives)
     seen: set[Hashable] = set()
     answers: list[ScoredAnswer] = []
     matrix: list[list[float]] = []
-    for slot, text in enumerate(texts):
-        is_parsed = text is not None and task.is_parsed(text)
-        rewards = _checked(task, row, text) if text is not None and is_parsed else zeros
-        is_dropped = not is_parsed and task.drops_unparsed
-        key = task.duplicate_key(text, rewards) if text is not None else tuple(zeros)
-        is_duplicate = not is_dropped and key in seen
-        if not is_dropped:
-            seen.add(key)
-        answers.append(ScoredAnswer(slot, text, rewards, is_parsed, is_duplicate and is_parsed))
+    for slot, (text, given) in enumerate(zip(texts, verdicts, strict=True)):
+        verdict = given or Verdict(is_parsed=False, rewards=zeros, key=tuple(zeros))
+        is_dropped = not verdict.is_parsed and task.drops_unparsed
+        is_duplicate = not is_dropped and verdict.error is None and verdict.key in seen
+        if not is_dropped and verdict.error is None:
+            seen.add(verdict.key)
+        is_repeated = is_duplicate and verdict.is_parsed
+        answers.append(
+            ScoredAnswer(
+                slot,
+                text,
+                verdict.rewards,
+                verdict.is_parsed,
+                is_repeated,
+                verdict.explanation,
+                verdict.error,
+            )
+        )
         if not deduplicate or not (is_dropped or is_duplicate):
-            matrix.append(rewards)
+            matrix.append(verdict.rewards)
     if task.pads_answers or not deduplicate:
         matrix += [zeros] * (len(texts) - len(matrix))
     return ScoredCompletion(answers, matrix or [zeros])
@@ -157,14 +188,3 @@ class RewardVector:
             return row
         total = sum(o.weight for o in kept)
         return [sum(o.weight * value for o, value in zip(kept, row, strict=True)) / total]
-
-
-def _checked(task: Task, row: PromptRow, text: str) -> list[float]:
-    rewards = task.score(text, row)
-    if len(rewards) != len(row.objectives):
-        names = [objective.name for objective in row.objectives]
-        raise ValueError(
-            f"{type(task).__name__}.score returned {len(rewards)} values for row {row.id}; "
-            f"expected one for each objective of {names}"
-        )
-    return rewards

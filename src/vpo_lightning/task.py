@@ -61,6 +61,9 @@ class Task(ABC):
         drops_unparsed: What removing duplicates does with an unparsed answer: True removes it and
             moves later answers forward, False keeps a zero row in its place.
         pads_answers: Whether a scored chain is padded with zero rows up to m.
+        may_block: Whether scoring an answer may hang, wait or crash. If so it runs in processes of
+            its own that can be killed, unless ``scoring.workers`` says otherwise; there only the
+            constructor has run, not `rows`.
     """
 
     objectives: tuple[Objective, ...]
@@ -68,6 +71,7 @@ class Task(ABC):
     system_prompt: str | None = None
     drops_unparsed: bool = False
     pads_answers: bool = True
+    may_block: bool = True
 
     @abstractmethod
     def rows(self, split: str) -> Sequence[PromptRow]:
@@ -89,6 +93,22 @@ class Task(ABC):
         """Answers of a chain with equal keys are duplicates; by default an equal reward vector."""
         del answer
         return tuple(rewards)
+
+    def explain(self, answer: str, row: PromptRow) -> str:
+        """Why an answer got its rewards, in one line for a reader: what was found and wanted.
+
+        It is asked for right after `score`, and stored with the rollouts.
+        """
+        del answer, row
+        return ""
+
+    def vote(self, answer: str) -> str | None:
+        """What majority voting counts: the final answer in a normal form, None for no vote.
+
+        A task with free-form answers, where no two need be equal, does not override it.
+        """
+        del answer
+        return None
 
     def scalar(self, rewards: Sequence[float], row: PromptRow) -> float:
         """The scalar reward of one answer: the mean of its K rewards by `Objective.weight`."""

@@ -43,7 +43,8 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     warmed = time.perf_counter()
     task = build.build_task(cfg)
     encode = build.build_encoder(cfg, start)
-    data = build.build_data(cfg, task, build.build_collector(cfg, task, encode))
+    collector = build.build_collector(cfg, task, encode)
+    data = build.build_data(cfg, task, collector)
     module = build.build_module(cfg, start)
     engine = RolloutEngineCallback(
         lambda: build.build_engine(cfg, start, str(cast(L.Trainer, trainer).strategy.root_device))
@@ -76,10 +77,13 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
             cfg.evaluation.seed,
             build.evaluation_weights(cfg),
             build.build_reward_vector(cfg),
+            scorer=collector.scorer,
         )
         summary["evaluation"] = _evaluate(cfg, folder, sampler, module, start, trainer)
         summary["seconds"]["evaluation"] = time.perf_counter() - trained
     engine.close()
+    summary["scoring"] = dict(collector.scorer.counters())
+    collector.scorer.close()
     if trainer.is_global_zero:
         write_json(summary, folder / "summary.json")
         print(evaluation_table(summary.get("evaluation", {})))

@@ -93,6 +93,7 @@ class EureqaTask(Task):
 
     objectives = OBJECTIVES
     answer_format = ResponseTags(example=_FORM)
+    may_block = False
 
     def __post_init__(self) -> None:
         """Checks the settings."""
@@ -122,6 +123,10 @@ class EureqaTask(Task):
         gold: Sequence[str] = row.ground_truth["chain_entities"]
         names = [*gold[: len(LETTERS)], *[""] * (len(LETTERS) - len(gold))]
         return [_match(found, name) for found, name in zip(parse_names(answer), names, strict=True)]
+
+    def vote(self, answer: str) -> str | None:
+        """The name of entity_A, which the story asks for."""
+        return parse_names(answer)[0].casefold() or None
 
     def is_parsed(self, answer: str) -> bool:
         """Whether at least one entity tag holds something."""

@@ -82,6 +82,7 @@ class LiveCodeBenchTask(Task):
     answer_format = FencedPrograms()
     drops_unparsed = True
     pads_answers = False
+    may_block = False  # programs run in the sandbox, which has deadlines of its own
 
     def __post_init__(self) -> None:
         """Checks the settings."""

@@ -83,6 +83,7 @@ class MazeTask(Task):
 
     objectives = OBJECTIVES
     drops_unparsed = True
+    may_block = False
 
     def __post_init__(self) -> None:
         """Checks the settings."""

@@ -22,6 +22,7 @@ from vpo_lightning.tasks.loading import LazyRows, SkipRow, Source, join_rows, lo
 from vpo_lightning.tasks.musique.picture import citation_table
 from vpo_lightning.tasks.musique.rewards import parse_cited_answer, reward_vector
 from vpo_lightning.tasks.settings import check_settings
+from vpo_lightning.tasks.text import normalize_text
 
 OBJECTIVES = (
     Objective("hop_1", "citing the paragraph of the first step of the reasoning"),
@@ -78,6 +79,7 @@ class MusiqueTask(Task):
 
     objectives = OBJECTIVES
     answer_format = ResponseTags(example=_FORM)
+    may_block = False
 
     def __post_init__(self) -> None:
         """Checks the settings."""
@@ -104,6 +106,10 @@ class MusiqueTask(Task):
         truth = row.ground_truth
         gold = [truth["answer"], *truth["answer_aliases"]]
         return reward_vector(parse_cited_answer(answer), truth["supporting_indices_ordered"], gold)
+
+    def vote(self, answer: str) -> str | None:
+        """The short answer in lower case, without articles and punctuation."""
+        return normalize_text(parse_cited_answer(answer).text, drop_articles=True) or None
 
     def is_parsed(self, answer: str) -> bool:
         """Whether there is a short answer."""

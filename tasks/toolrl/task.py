@@ -85,6 +85,7 @@ class ToolrlTask(Task):
     prefill: str = ""
 
     objectives = OBJECTIVES
+    may_block = False
 
     def __post_init__(self) -> None:
         """Checks the settings."""

@@ -107,9 +107,7 @@ def test_a_reward_that_is_not_finite_names_its_prompt(value: float) -> None:
     text = "NaN" if value != value else "Infinity"
     made = collector({"p": [[[1.0, 0.0]], [[0.0, 1.0]]]}, vpo(SingleAnswer()))
     made.engine = ScriptedEngine({"p": ["[0.5, 0.5]", f"[{text}, 0.5]"]})
-    with pytest.raises(
-        ValueError, match=r"reward of prompt 'p' .*rollout 1, answer 0, objective 0"
-    ):
+    with pytest.raises(ValueError, match=r"score returned (nan|inf) as o0 for row p"):
         made.collect([row("p")], 0)
 
 

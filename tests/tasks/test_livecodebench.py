@@ -139,7 +139,7 @@ def test_no_text_breaks_the_parsing(text, m):
 
 @pytest.mark.parametrize("text", [None, 42, b"x", ["print(1)"]])
 def test_text_that_is_no_string_scores_zero_where_the_reference_raises(text):
-    from vpo_lightning.score import score_record
+    from vpo_lightning.score_lines import score_record
 
     for mode in ({"mode": "single"}, {"mode": "multi", "m": 2}):
         given_record = {"text": text, "ground_truth": truth(["1\n"], ["1\n"]), **mode}

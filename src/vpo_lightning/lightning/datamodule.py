@@ -126,7 +126,7 @@ class RolloutDataModule(L.LightningDataModule):
             lambda value: max(exchange.gather(value)) if exchange else value,
         )
         batch.seconds["prompt"] += fetching
-        for name, count in self.collector.task.counters().items():
+        for name, count in self.collector.scorer.counters().items():
             batch.metrics[f"rollout/{name}"] = float(count)
         batch.metrics["rollout/dropped_prompts"] = float(self.prompts.dropped)
         for listener in self.listeners:

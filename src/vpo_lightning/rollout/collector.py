@@ -29,7 +29,8 @@ from vpo_lightning.rollout.engine import (
     SamplingSettings,
 )
 from vpo_lightning.rollout.metrics import rollout_metrics
-from vpo_lightning.scoring import ScoredCompletion, score_answers
+from vpo_lightning.scorer import Scorer
+from vpo_lightning.scoring import ScoredCompletion
 from vpo_lightning.task import Objective, PromptRow, Task
 
 Encoder = Callable[[list[dict[str, str]]], list[int]]
@@ -49,6 +50,7 @@ class RolloutCollector:
         soft_overlong_tokens: Tokens before the length limit over which the set reward falls by 1
             (arXiv:2503.14476, Eq. 13); 0 is off.
         engine: Samples completions; set before the first call of `collect`.
+        scorer: Scores answers; by default in this process, where a failure raises.
     """
 
     task: Task
@@ -59,6 +61,11 @@ class RolloutCollector:
     seed: int
     soft_overlong_tokens: int = 0
     engine: RolloutEngine | None = None
+    scorer: Scorer = None  # type: ignore[assignment]  # made below
+
+    def __post_init__(self) -> None:
+        """Makes the default scorer."""
+        self.scorer = self.scorer or Scorer(self.task)
 
     def collect(
         self,
@@ -78,7 +85,7 @@ class RolloutCollector:
 
         Raises:
             RuntimeError: There is no engine.
-            ValueError: A task gave NaN, an infinite reward or the wrong number of rewards.
+            ScoringError: An answer could not be scored, and the scorer has no value for that.
         """
         if self.engine is None:
             raise RuntimeError("the collector has no engine yet; set `engine` before collecting")
@@ -93,10 +100,7 @@ class RolloutCollector:
         clock.lap("prompt")
         completions = self.engine.generate(requests, self.sampling)
         clock.lap("generate")
-        scored = [
-            [self._score(row, completion) for completion in group]
-            for row, group in zip(rows, completions, strict=True)
-        ]
+        scored = self._score(rows, completions)
         lengths = torch.tensor([[len(c.ids) for c in group] for group in completions])
         tensors = self._reward_tensors(rows, scored, weights, lengths)
         clock.lap("score")
@@ -162,9 +166,16 @@ class RolloutCollector:
             stop=self.method.prompt.stop_rule(self.task),
         )
 
-    def _score(self, row: PromptRow, completion: Completion) -> ScoredCompletion:
-        answers = self.method.prompt.parse(self.task, completion.text)
-        return score_answers(self.task, row, answers)
+    def _score(
+        self, rows: Sequence[PromptRow], completions: Sequence[Sequence[Completion]]
+    ) -> list[list[ScoredCompletion]]:
+        chains = [
+            (row, self.method.prompt.parse(self.task, completion.text))
+            for row, group in zip(rows, completions, strict=True)
+            for completion in group
+        ]
+        scored = iter(self.scorer.score(chains))
+        return [[next(scored) for _ in group] for group in completions]
 
     def _reward_tensors(
         self,

@@ -19,7 +19,8 @@ from vpo_lightning.rollout.engine import (
     RolloutEngine,
     SamplingSettings,
 )
-from vpo_lightning.scoring import RewardVector, score_answers
+from vpo_lightning.scorer import Scorer
+from vpo_lightning.scoring import RewardVector
 from vpo_lightning.task import Objective, PromptRow, Task
 
 Asked = Literal["fixed", "grid"] | Sequence[Sequence[float]]
@@ -39,6 +40,7 @@ class PoolSampler:
             reward vector; "grid", a Sobol point on the simplex of its own for each chain, the same
             for every prompt; or weight vectors, which the chains of a pool take in turn.
         reward_vector: The objectives that such a prompt names, as in training.
+        scorer: Scores answers; None scores them in this process, where a failure raises.
     """
 
     task: Task
@@ -48,6 +50,7 @@ class PoolSampler:
     seed: int
     weights: Asked = "fixed"
     reward_vector: RewardVector = field(default_factory=RewardVector)
+    scorer: Scorer | None = None
 
     def sample(
         self, rows: Sequence[PromptRow], prompt: PromptStyle, sampling: SamplingSettings
@@ -119,7 +122,8 @@ class PoolSampler:
         shown: Sequence[Sequence[float] | None],
     ) -> PromptPool:
         texts = [prompt.parse(self.task, completion.text) for completion in completions]
-        scored = [score_answers(self.task, row, chain, deduplicate=False) for chain in texts]
+        scorer = self.scorer or Scorer(self.task)
+        scored = scorer.score([(row, chain) for chain in texts], deduplicate=False)
         return PromptPool(
             prompt_id=row.id,
             objectives=[objective.name for objective in row.objectives],

@@ -27,6 +27,8 @@ _ANSWER = pa.struct(
         ("is_parsed", pa.bool_()),
         ("is_duplicate", pa.bool_()),
         ("win_share", pa.float64()),
+        ("explanation", pa.string()),
+        ("error", pa.string()),
     ]
 )
 SCHEMA = pa.schema(
