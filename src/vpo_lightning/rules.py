@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning import build
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.method_rules import check_method, is_number
+from vpo_lightning.task import Objective, Task
 
 _LEAST: dict[str, float] = {
     "m": 1,
@@ -31,9 +31,9 @@ _LEAST: dict[str, float] = {
     "loss.kl_coefficient": 0,
     "rollout.soft_overlong_tokens": 0,
     "rollout.sampling_rounds": 1,
-    "ablation.advantage.k": 1,
     "ablation.group_factor": 1,
 }
+_FRACTIONS = ("loss.kl_coefficient",)
 _POSITIVE = (
     "ablation.weights.alpha",
     "trainer.clip_grad_norm",
@@ -46,6 +46,9 @@ _CHOICES = {
     "evaluation.checkpoint": ("last", "best"),
 }
 
+# Prompts whose objectives are compared with the config; a task may generate its rows one by one.
+_LOOKED_AT = 1000
+
 
 def check(cfg: DictConfig) -> None:
     """Refuses a config that cannot work, within two seconds and without importing torch.
@@ -55,12 +58,14 @@ def check(cfg: DictConfig) -> None:
     """
     for key, least in _LEAST.items():
         value = OmegaConf.select(cfg, key)
-        if value is not None and (not isinstance(value, int | float) or value < least):
+        if value is not None and (not is_number(value) or value < least):
             raise ConfigError(f"{key}={value}: it must be at least {least}")
+        if isinstance(value, float) and key not in _FRACTIONS:
+            raise ConfigError(f"{key}={value}: it must be a whole number")
     for key in _POSITIVE:
         value = OmegaConf.select(cfg, key)
         values = value if OmegaConf.is_list(value) else [value]
-        if value is not None and not all(isinstance(v, int | float) and v > 0 for v in values):
+        if value is not None and not all(is_number(v) and v > 0 for v in values):
             raise ConfigError(f"{key}={value}: it must be positive")
     for key, choices in _CHOICES.items():
         value = OmegaConf.select(cfg, key)
@@ -79,14 +84,14 @@ def check(cfg: DictConfig) -> None:
             f"prompts cannot be shared equally by {processes} (strategy.devices x num_nodes x "
             f"ppo.minibatches)"
         )
-    _check_method(cfg)
+    _check_overlong(cfg)
     task = build.build_task(cfg)
     task.check()
     build.build_scorer(cfg, task)
     build.build_prompt(cfg)
-    first = task.rows("train")[0]
-    kept = build.build_reward_vector(cfg).select(first.objectives)
-    _check_stated_weights(cfg, len(kept))
+    counts = _numbers_of_objectives(cfg, task)
+    check_method(cfg, counts)
+    _check_evaluation(cfg, task, counts)
     source = build.build_model_source(cfg)
     source.check()
     if not hasattr(source, "load"):
@@ -98,47 +103,63 @@ def check(cfg: DictConfig) -> None:
             )
 
 
-def _check_method(cfg: DictConfig) -> None:
-    """Refuses estimators that a group is too small for, and losses that the sampler contradicts."""
-    k = OmegaConf.select(cfg, "ablation.advantage.k")
-    if k is not None and k > build.group_size(cfg):
-        raise ConfigError(
-            f"ablation.advantage.k={k}: best of k needs at least k rollouts per prompt, here "
-            f"{build.group_size(cfg)}; lower it or raise rollout.group_size"
-        )
-    sampling, overlong = cfg.rollout.sampling, cfg.rollout.get("soft_overlong_tokens", 0)
-    if overlong > sampling.max_tokens:
+def _check_overlong(cfg: DictConfig) -> None:
+    overlong, limit = cfg.rollout.get("soft_overlong_tokens", 0), cfg.rollout.sampling.max_tokens
+    if overlong > limit:
         raise ConfigError(
             f"rollout.soft_overlong_tokens={overlong}: it must not exceed "
-            f"rollout.sampling.max_tokens={sampling.max_tokens}"
+            f"rollout.sampling.max_tokens={limit}"
         )
-    is_restricted = sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0
-    if cfg.loss.get("importance_level") is not None and is_restricted:
+
+
+def _numbers_of_objectives(cfg: DictConfig, task: Task) -> set[int]:
+    """The different numbers of objectives that the method sees in the first training prompts.
+
+    Raises:
+        ConfigError: The reward vector names an objective that a prompt does not have.
+    """
+    vector, rows = build.build_reward_vector(cfg), task.rows("train")
+    seen: dict[tuple[Objective, ...], int] = {}
+    for i in range(min(len(rows), _LOOKED_AT)):
+        objectives = rows[i].objectives
+        if objectives not in seen:
+            seen[objectives] = len(vector.select(objectives))
+    return set(seen.values())
+
+
+def _check_evaluation(cfg: DictConfig, task: Task, num_objectives: set[int]) -> None:
+    """Refuses figures and weights that the evaluation at the end could not compute or ask for."""
+    metrics = cfg.evaluation.metrics
+    names = [objective.name for objective in task.rows("train")[0].objectives]
+    unknown = sorted(set(metrics.get("cover") or {}) - set(names))
+    if unknown and cfg.evaluation.num_prompts:
         raise ConfigError(
-            f"loss.importance_level={cfg.loss.importance_level}: with top_p, top_k or min_p the "
-            "engine's log-probabilities are those of a smaller support than the policy's; set "
-            "loss.importance_level=null, or rollout.sampling.top_p=1 top_k=0 min_p=0"
+            f"evaluation.metrics.cover={unknown}: no such objective; the task has {names} (use "
+            "evaluation=default)"
         )
+    for key, values in (
+        ("ks", metrics.get("ks", [])),
+        ("grid_size", [metrics.get("grid_size", 1)]),
+    ):
+        if not all(isinstance(value, int) and value >= 1 for value in values):
+            raise ConfigError(f"evaluation.metrics.{key}={values}: whole numbers from 1 expected")
+    _check_stated_weights(cfg, num_objectives)
 
 
-def _check_stated_weights(cfg: DictConfig, num_objectives: int) -> None:
-    """Refuses weights that an evaluation cannot ask for."""
+def _check_stated_weights(cfg: DictConfig, num_objectives: set[int]) -> None:
     given = cfg.evaluation.get("weights", "fixed")
     vectors = OmegaConf.to_container(given) if OmegaConf.is_list(given) else given
     if vectors in ("fixed", "grid"):
         return
+    counts = " or ".join(str(count) for count in sorted(num_objectives))
     expected = (
         f"it must be fixed, grid, or a list of at most evaluation.num_answers="
-        f"{cfg.evaluation.num_answers} vectors of {num_objectives} weights, one for each "
-        "objective, not negative and not all 0"
+        f"{cfg.evaluation.num_answers} vectors of {counts} weights, one for each objective, not "
+        "negative and not all 0"
     )
     if not isinstance(vectors, list) or not 1 <= len(vectors) <= cfg.evaluation.num_answers:
         raise ConfigError(f"evaluation.weights={vectors}: {expected}")
     for vector in vectors:
-        is_vector = isinstance(vector, list) and len(vector) == num_objectives
-        if not is_vector or not all(_is_weight(value) for value in vector) or sum(vector) <= 0:
+        is_vector = isinstance(vector, list) and {len(vector)} == num_objectives
+        if not is_vector or not all(is_number(v) and v >= 0 for v in vector) or sum(vector) <= 0:
             raise ConfigError(f"evaluation.weights={vectors}: {vector} is wrong; {expected}")
-
-
-def _is_weight(value: object) -> bool:
-    return isinstance(value, int | float) and 0 <= value < math.inf
