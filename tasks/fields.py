@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.tasks.text import quoted
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "text": str,
@@ -86,10 +87,5 @@ class Fields:
     def _expect(self, value: Any, path: str, kind: str) -> Any:
         is_wrong_flag = isinstance(value, bool) and kind == "a whole number"
         if is_wrong_flag or not isinstance(value, _KINDS[kind]):
-            raise ConfigError(f"{self.place}: field {path} is {_shown(value)}; expected {kind}")
+            raise ConfigError(f"{self.place}: field {path} is {quoted(value)}; expected {kind}")
         return value
-
-
-def _shown(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -33,6 +33,12 @@ def normalize_text(
     return " ".join(text.translate(_WITHOUT_PUNCTUATION).split())
 
 
+def quoted(value: object, most: int = 60) -> str:
+    """The value as Python writes it, in one line of at most `most` characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def word_f1(predicted: object, gold: object, *, drop_articles: bool = False) -> float:
     """Multiset F1 of the words of two normalised texts; 1 if both are empty."""
     return multiset_f1(

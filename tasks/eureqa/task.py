@@ -25,7 +25,7 @@ from vpo_lightning.tasks.loading import (
 )
 from vpo_lightning.tasks.records import HubRecords, Records, open_records
 from vpo_lightning.tasks.settings import check_settings
-from vpo_lightning.tasks.text import normalize_text
+from vpo_lightning.tasks.text import normalize_text, quoted
 
 LETTERS = "ABCDE"
 OBJECTIVES = (
@@ -131,6 +131,15 @@ class EureqaTask(Task):
     def is_parsed(self, answer: str) -> bool:
         """Whether at least one entity tag holds something."""
         return any(parse_names(answer))
+
+    def explain(self, answer: str, row: PromptRow) -> str:
+        """Each name that was found, and the one that was wanted where they differ."""
+        scores = zip(LETTERS, parse_names(answer), self.score(answer, row), strict=True)
+        names: Sequence[str] = [*row.ground_truth["chain_entities"], *[""] * len(LETTERS)]
+        return "; ".join(
+            f"{letter} {quoted(found)}" + ("" if score else f", wanted {quoted(names[i])}")
+            for i, (letter, found, score) in enumerate(scores)
+        )
 
     def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:
         """A row without a question, from chain_entities."""

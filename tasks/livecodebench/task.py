@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.picture import Element
+from vpo_lightning.sandbox.results import Outcome
 from vpo_lightning.sandbox.sandbox import Sandbox
 from vpo_lightning.task import Objective, PromptRow, Task
 from vpo_lightning.tasks.chat_rows import is_chat_row, read_chat_row
@@ -29,8 +30,12 @@ from vpo_lightning.tasks.livecodebench.rows import (
 )
 from vpo_lightning.tasks.loading import LazyRows, Source, load_rows
 from vpo_lightning.tasks.settings import check_settings
+from vpo_lightning.tasks.text import quoted
 
 PROBLEMS = Path(__file__).parent / "data" / "problems.jsonl"
+
+_TOLD = 3  # failed tests in an explanation
+_ENDINGS = {"error": "ended with an error", "timeout": "ran out of time", "lost": "was lost"}
 
 # Parsing an untrusted program can crash the interpreter that does it, so this runs in the sandbox.
 _SYNTAX_TREE = "import ast; print(ast.dump(ast.parse(sys.stdin.read())))"
@@ -109,6 +114,7 @@ class LiveCodeBenchTask(Task):
         hub_splits = {"train": "test", "test": "test"}
         self._source = Source(PROBLEMS.parent, *paths, self.hub_id, hub_splits)
         self._loaded: dict[str, LazyRows[Any]] = {}
+        self._last: tuple[str, list[Outcome]] = ("", [])
 
     @override
     def rows(self, split: str) -> Sequence[PromptRow]:
@@ -128,19 +134,31 @@ class LiveCodeBenchTask(Task):
     def score(self, answer: str, row: PromptRow) -> list[float]:
         """1 for every test that the program passes."""
         truth = row.ground_truth
-        is_functional = truth["testtype"] == "functional"
-        function = truth["fn_name"] if is_functional else None
+        function = truth["fn_name"] if truth["testtype"] == "functional" else None
         outcomes = self.sandbox.run_tests(answer, truth["inputs"], function)
-        rewards: list[float] = []
-        for outcome, expected in zip(outcomes, truth["outputs"], strict=True):
-            written = outcome.stdout.decode(errors="replace")
-            if outcome.status != "ok":
-                rewards.append(0.0)
-            elif is_functional:
-                rewards.append(float(equal_value(written, expected)))
-            else:
-                rewards.append(float(equal_text(written, expected, self.comparison)))
-        return rewards
+        self._last = (answer, outcomes)
+        return self._compare(outcomes, row)
+
+    @override
+    def explain(self, answer: str, row: PromptRow) -> str:
+        """How many tests passed, and how the first failed ones ended."""
+        scored, outcomes = self._last
+        outputs = row.ground_truth["outputs"]
+        if scored != answer or len(outcomes) != len(outputs):
+            return ""  # it has not just been scored, and running it again would take too long
+        rewards = self._compare(outcomes, row)
+        failed = [i for i, reward in enumerate(rewards) if not reward]
+        told = "; ".join(
+            f"test {i + 1}: "
+            + (
+                f"wrote {quoted(outcomes[i].stdout.decode(errors='replace'))}, "
+                f"wanted {quoted(outputs[i])}"
+                if outcomes[i].status == "ok"
+                else _ENDINGS[outcomes[i].status]
+            )
+            for i in failed[:_TOLD]
+        )
+        return f"{len(outputs) - len(failed)} of {len(outputs)} tests passed; {told}".rstrip("; ")
 
     @override
     def duplicate_key(self, answer: str, rewards: Sequence[float]) -> Hashable:
@@ -200,6 +218,19 @@ class LiveCodeBenchTask(Task):
         """Reads the files and tries to get out of the sandbox."""
         self._source.check(self)
         self.sandbox.check()
+
+    def _compare(self, outcomes: Sequence[Outcome], row: PromptRow) -> list[float]:
+        is_functional = row.ground_truth["testtype"] == "functional"
+        rewards: list[float] = []
+        for outcome, expected in zip(outcomes, row.ground_truth["outputs"], strict=True):
+            written = outcome.stdout.decode(errors="replace")
+            if outcome.status != "ok":
+                rewards.append(0.0)
+            elif is_functional:
+                rewards.append(float(equal_value(written, expected)))
+            else:
+                rewards.append(float(equal_text(written, expected, self.comparison)))
+        return rewards
 
     def _row(self, record: Fields, row_id: str, split: str | None) -> PromptRow:
         if is_chat_row(record):

@@ -123,6 +123,24 @@ class MazeTask(Task):
         scoring = row.ground_truth.get("score_mode", self.scoring)
         return reward_vector(maze, walk, convex_bonus=scoring == "convex_bonus")
 
+    def explain(self, answer: str, row: PromptRow) -> str:
+        """How far the walk got, and what it met."""
+        maze, route = maze_of(row), self._parse(answer)
+        walk = walk_moves(maze, route) if self.answers == "moves" else walk_cells(maze, route)
+        end = "the exit" if walk[-1] == maze.end else f"{maze.coordinates(walk[-1])}, not the exit"
+        met = (
+            f"{name} {len(tiles.intersection(walk))} of {len(tiles)}"
+            for name, tiles in (
+                ("gold", maze.gold),
+                ("diamonds", maze.diamonds),
+                ("lava", maze.lava),
+            )
+        )
+        return (
+            f"{len(route)} {self.answers}, {len(walk) - 1} of at most {maze.budget} used, "
+            f"to {end}; {', '.join(met)}"
+        )
+
     def is_parsed(self, answer: str) -> bool:
         """Whether the answer holds at least one move (or begins with a cell)."""
         return bool(self._parse(answer))

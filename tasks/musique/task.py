@@ -22,7 +22,7 @@ from vpo_lightning.tasks.loading import LazyRows, SkipRow, Source, join_rows, lo
 from vpo_lightning.tasks.musique.picture import citation_table
 from vpo_lightning.tasks.musique.rewards import parse_cited_answer, reward_vector
 from vpo_lightning.tasks.settings import check_settings
-from vpo_lightning.tasks.text import normalize_text
+from vpo_lightning.tasks.text import normalize_text, quoted
 
 OBJECTIVES = (
     Objective("hop_1", "citing the paragraph of the first step of the reasoning"),
@@ -122,6 +122,15 @@ class MusiqueTask(Task):
         del rewards
         return citation_table(row, answers)
 
+    def explain(self, answer: str, row: PromptRow) -> str:
+        """The citations and the short answer, and those that were wanted."""
+        found, truth = parse_cited_answer(answer), row.ground_truth
+        gold = [truth["answer"], *truth["answer_aliases"]]
+        return (
+            f"cited {_listed(found.cited)}, wanted {_listed(truth['supporting_indices_ordered'])}; "
+            f"answered {quoted(found.text)}, wanted {' or '.join(map(quoted, gold))}"
+        )
+
     def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:
         """A row without a question, from answer, answer_aliases and supporting_indices_ordered."""
         truth = _ground_truth(Fields(ground_truth, row_id, "ground_truth"))
@@ -165,6 +174,10 @@ class MusiqueTask(Task):
         truth = _ground_truth(row.truth_fields(record))
         question = question_of(row, record, self.instruction_start)
         return PromptRow(row_id, question, truth, OBJECTIVES, row.system)
+
+
+def _listed(indices: Sequence[int]) -> str:
+    return ", ".join(map(str, indices)) or "nothing"
 
 
 def _ground_truth(fields: Fields) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from vpo_lightning.tasks.chat_rows import read_chat_row
 from vpo_lightning.tasks.fields import Fields
 from vpo_lightning.tasks.loading import LazyRows, Source, load_rows
 from vpo_lightning.tasks.settings import check_settings
+from vpo_lightning.tasks.text import quoted
 from vpo_lightning.tasks.toolrl.calls import ToolCall, parse_tool_answer, read_calls
 from vpo_lightning.tasks.toolrl.rewards import reward_vector
 
@@ -113,6 +114,15 @@ class ToolrlTask(Task):
         gold = _gold_calls(row.ground_truth["tool_calls_json"])
         return reward_vector(parse_tool_answer(answer), gold)
 
+    def explain(self, answer: str, row: PromptRow) -> str:
+        """The calls that could be read, and those that were wanted."""
+        found, gold = parse_tool_answer(answer), _gold_calls(row.ground_truth["tool_calls_json"])
+        calls = _listed(found.calls)
+        if not found.calls and found.has_call_text:
+            calls = "nothing that can be read"
+        think = "" if found.has_think else "no think block; "
+        return f"{think}called {calls}; wanted {_listed(gold)}"
+
     def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:
         """A row without a question, from tool_calls_json (text) or tool_calls (a list)."""
         truth = _ground_truth(Fields(ground_truth, row_id, "ground_truth"))
@@ -142,6 +152,15 @@ def _parsed_gold(answer: str) -> dict[str, Any]:
     calls = parse_tool_answer(answer).calls
     values = [{"name": call.name, "parameters": call.arguments} for call in calls]
     return {"tool_calls_json": json.dumps(values)}
+
+
+def _listed(calls: Sequence[ToolCall]) -> str:
+    written = (f"{call.name}({_arguments(call)})" for call in calls)
+    return ", ".join(written) or "no tool"
+
+
+def _arguments(call: ToolCall) -> str:
+    return ", ".join(f"{name}={quoted(value)}" for name, value in call.arguments.items())
 
 
 def _ground_truth(fields: Fields) -> dict[str, Any]:

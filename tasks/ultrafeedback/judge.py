@@ -22,9 +22,11 @@ class Judge(Protocol):
 
     Attributes:
         counts: How many ratings were asked for, came from the cache, and failed, by reason.
+        note: What it said about the last answer, for a reader.
     """
 
     counts: Counter[str]
+    note: str
 
     def rate(self, instruction: str, answer: str) -> list[float]:
         """The rewards of an answer in the order of `ASPECTS`, each in [0, 1]."""
@@ -66,6 +68,7 @@ class ChatJudge:
     max_tokens: int = 200
     failure_value: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
+    note: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         """Checks the failure value."""
@@ -84,7 +87,9 @@ class ChatJudge:
         try:
             ratings = self.endpoint.ask("/chat/completions", request, _read_chat_reply)
         except EndpointError as error:
+            self.note = f"not rated: {error}"
             return _failed(self.counts, error, self.failure_value)
+        self.note = _named(ratings)
         return reward_vector(ratings)
 
 
@@ -111,6 +116,7 @@ class RewardModelJudge:
     highest: float = 1.0
     failure_value: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
+    note: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         """Checks the settings."""
@@ -137,7 +143,9 @@ class RewardModelJudge:
                 "/pooling", {"model": self.model, "messages": dialogue}, self._read_outputs
             )
         except EndpointError as error:
+            self.note = f"not rated: {error}"
             return _failed(self.counts, error, self.failure_value)
+        self.note = _named(outputs)
         span = self.highest - self.lowest
         return [min(1.0, max(0.0, (output - self.lowest) / span)) for output in outputs]
 
@@ -151,6 +159,11 @@ class RewardModelJudge:
             raise EndpointError(
                 f"no outputs {list(self.outputs)} in the reply", "unreadable"
             ) from error
+
+
+def _named(ratings: Sequence[float]) -> str:
+    named = zip(ASPECTS, ratings, strict=True)
+    return "the judge says " + ", ".join(f"{name} {rating:g}" for name, rating in named)
 
 
 def _read_chat_reply(reply: Any) -> list[float]:

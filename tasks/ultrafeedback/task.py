@@ -83,6 +83,11 @@ class UltrafeedbackTask(Task):
 
     objectives = OBJECTIVES
 
+    @property
+    def may_block(self) -> bool:  # type: ignore[override]
+        """Whether a judge is waited for."""
+        return self._is_online
+
     def __post_init__(self) -> None:
         """Checks the settings."""
         check_settings(self)
@@ -124,6 +129,21 @@ class UltrafeedbackTask(Task):
         if choice is None or not 1 <= choice <= len(ratings):
             return [0.0] * len(ASPECTS)
         return reward_vector(ratings[choice - 1])
+
+    def vote(self, answer: str) -> str | None:
+        """The number of the chosen completion; no vote online, where answers are free."""
+        choice = None if self._is_online else _choice(answer)
+        return None if choice is None else str(choice)
+
+    def explain(self, answer: str, row: PromptRow) -> str:
+        """The choice and its ratings; online what the judge replied."""
+        if self.judge is not None:
+            return self.judge.note
+        choice, ratings = _choice(answer), row.ground_truth["ratings"]
+        if choice is None or not 1 <= choice <= len(ratings):
+            return f"chose {'nothing' if choice is None else choice} of 1 to {len(ratings)}"
+        named = zip(ASPECTS, ratings[choice - 1], strict=True)
+        return f"chose {choice}: " + ", ".join(f"{name} {rating:g} of 5" for name, rating in named)
 
     def is_parsed(self, answer: str) -> bool:
         """Whether there is a choice; online, whether the answer is not blank."""

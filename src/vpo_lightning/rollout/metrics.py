@@ -49,6 +49,7 @@ def rollout_metrics(
             [not a.is_parsed for a in answers if a.text is not None]
         ),
         "rollout/duplicate_fraction": _mean([a.is_duplicate for a in answers]),
+        "rollout/failed_fraction": _mean([a.error is not None for a in answers]),
         "rollout/parsed_answers": _mean([s.num_parsed for s in scored]),
         "rollout/no_signal_fraction": _mean(
             [bool(group.advantages.abs().max() < NO_SIGNAL) for group in groups]

@@ -10,10 +10,11 @@ import lightning as L
 from vpo_lightning.lightning.datamodule import RolloutDataModule
 from vpo_lightning.rollout.batch import RolloutBatch
 from vpo_lightning.rollout.store import write_rollouts
+from vpo_lightning.rollout.transcript import write_transcript
 
 
 class RolloutWriter(L.Callback):
-    """Writes each step's rollouts to ``rollouts/*.parquet`` of the run folder.
+    """Writes each step's rollouts to ``rollouts/*.parquet`` of the run folder, some as ``.md`` too.
 
     Args:
         folder: The rollouts folder.
@@ -30,3 +31,4 @@ class RolloutWriter(L.Callback):
 
     def _write(self, batch: RolloutBatch) -> None:
         write_rollouts(batch, self._folder, self._rank)
+        write_transcript(batch, self._folder, self._rank)
