@@ -35,12 +35,17 @@ def build_task(cfg: DictConfig) -> Task:
 def build_scorer(cfg: DictConfig, task: Task) -> Scorer:
     """What scores answers: in this process, or in others that are told the task's config."""
     settings: ScoringSettings = instantiate(cfg.scoring) if "scoring" in cfg else ScoringSettings()
+    return Scorer(task, settings, build_judges(cfg, task))
+
+
+def build_judges(cfg: DictConfig, task: Task) -> ScoringPool | None:
+    """The processes that score, told the task's config; None to score in this process."""
+    settings: ScoringSettings = instantiate(cfg.scoring) if "scoring" in cfg else ScoringSettings()
     workers = settings.num_workers(task)
     if not workers:
-        return Scorer(task, settings)
+        return None
     plain: Any = OmegaConf.to_container(cfg.task, resolve=True)
-    pool = ScoringPool(plain, workers, settings.deadline, explain=settings.explain)
-    return Scorer(task, settings, pool)
+    return ScoringPool(plain, workers, settings.deadline, explain=settings.explain)
 
 
 def build_prompt(cfg: DictConfig) -> PromptStyle:

@@ -19,7 +19,6 @@ from vpo_lightning.entry import run
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.launch import write_config
 from vpo_lightning.prompting import PromptStyle
-from vpo_lightning.rollout.engine import SamplingSettings
 from vpo_lightning.searching.budget import Budget
 from vpo_lightning.task import PromptRow, Task
 
@@ -71,16 +70,16 @@ def _search(
     from vpo_lightning.searching.archive import Archive
     from vpo_lightning.searching.events import EventLog
     from vpo_lightning.searching.files import write_archive, write_result
-    from vpo_lightning.searching.guarded import GuardedScorer
     from vpo_lightning.searching.loop import SearchLoop
     from vpo_lightning.searching.problem import Problem
+    from vpo_lightning.searching.scores import AnswerScorer
 
     task, rows, style = question
     search, solved = build.build_search(cfg.search), build.build_search(cfg.solved)
     policy = _policy(cfg, deployed)
     log = EventLog(folder / "events.jsonl")
     problems = [Problem(task, row, style, policy, cfg.seed, Archive()) for row in rows]
-    with GuardedScorer(task, cfg.scorer.seconds) as scorer, _stop_on_signal() as stop:
+    with AnswerScorer(task, build.build_judges(cfg, task)) as scorer, _stop_on_signal() as stop:
         loop = SearchLoop(
             search, policy, scorer, budget, solved, log, lambda: bool(stop), _print_progress
         )
@@ -97,6 +96,7 @@ def _search(
 
 
 def _policy(cfg: DictConfig, deployed: Deployed) -> Any:
+    from vpo_lightning.rollout.engine import SamplingSettings
     from vpo_lightning.searching.endpoint import Endpoint, EndpointPolicy
     from vpo_lightning.searching.policies import LocalPolicy
 

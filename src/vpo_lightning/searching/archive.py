@@ -8,10 +8,10 @@ from typing import Literal
 
 from vpo_lightning.prompting import Message
 
-Flag = Literal["ok", "unparsed", "missing", "timeout", "crash", "error", "invalid"]
-"""How scoring ended: missing: there was no text; unparsed: the task cannot read it; timeout, crash,
-error: the scorer did not end, died, or raised; invalid: it returned no vector of K numbers in
-[0, 1]. All but ok have a zero vector."""
+Flag = Literal["ok", "unparsed", "missing", "timeout", "failed"]
+"""How scoring ended: missing: there was no text; unparsed: the task cannot read it; timeout: no
+result in time; failed: the scorer crashed, raised, or returned no K numbers. All but ok have a zero
+vector."""
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from vpo_lightning.searching.archive import Answer, Proposal, Reply
 from vpo_lightning.searching.budget import Budget, Spent
 from vpo_lightning.searching.curves import Curve
 from vpo_lightning.searching.events import EventLog
-from vpo_lightning.searching.guarded import GuardedScorer
 from vpo_lightning.searching.policies import Ask, Policy, Sample
 from vpo_lightning.searching.problem import Problem
 from vpo_lightning.searching.quality import Solved
+from vpo_lightning.searching.scores import AnswerScorer
 from vpo_lightning.searching.search import Search, Searcher
 
 
@@ -65,7 +65,7 @@ class SearchLoop:
 
     search: Search
     policy: Policy
-    scorer: GuardedScorer
+    scorer: AnswerScorer
     budget: Budget
     solved: Solved
     log: EventLog
