@@ -27,7 +27,7 @@ LAYERS: list[set[str]] = [
     TASK_LAYER,
     {"policy", "rollout"},
     {"lightning", "searching", "serving"},
-    {"build", "rules", "method_rules"},
+    {"build", "rules", "engine_choice", "method_rules"},
     {"train", "warmup", "score", "score_lines", "rescore", "worker", "scoring_process"}
     | {"entry", "config_errors", "launch", "resume", "sweep", "training"}
     | {"search", "serve", "deployed"},

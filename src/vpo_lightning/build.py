@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from vpo_lightning.engine_choice import choose_engine
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.prompting import PromptStyle
 from vpo_lightning.scorer import Scorer, ScoringSettings
@@ -138,6 +139,7 @@ def build_model_source(cfg: DictConfig) -> Any:
 def build_engine(cfg: DictConfig, folder: str, device: str) -> RolloutEngine:
     """The rollout engine with the start policy's weights."""
     trusted = cfg.model.get("trust_remote_code", False)
+    choose_engine(cfg)
     return instantiate(cfg.engine)(
         folder, dtype=cfg.model.dtype, device=device, trust_remote_code=trusted
     )

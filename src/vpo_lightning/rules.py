@@ -5,6 +5,7 @@ from __future__ import annotations
 from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning import build
+from vpo_lightning.engine_choice import check_engine
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.method_rules import check_method, is_number
 from vpo_lightning.task import Objective, Task
@@ -76,6 +77,7 @@ def check(cfg: DictConfig) -> None:
             f"evaluation.num_answers={cfg.evaluation.num_answers} is not a whole number of chains "
             f"of m={cfg.m} answers; set it to a multiple of m"
         )
+    check_engine(cfg)
     processes = cfg.strategy.devices * cfg.strategy.num_nodes * cfg.ppo.minibatches
     prompts = build.prompts_per_step(cfg)
     if prompts % processes:

