@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 LOG = VENV / "setup.log"
-EXTRAS = {"run": "", "test": "[test,dev,hub,wandb,smollm2,serve,openevolve]"}
+EXTRAS = {"run": "", "test": "[test,dev,hub,wandb,lora,smollm2,serve,openevolve]"}
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 DISK_FULL = (
     "the disk is full: free 3 GB (10 GB with a GPU) for .venv and temporary files, run again"

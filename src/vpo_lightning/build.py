@@ -111,17 +111,6 @@ def start_policy(cfg: DictConfig) -> str:
     return str(folder)
 
 
-def load_start_policy(cfg: DictConfig, folder: str) -> Any:
-    """The policy in training mode's dtype, from a model folder."""
-    from vpo_lightning.policy.loading import load_model
-
-    trusted = cfg.model.get("trust_remote_code", False)
-    model = load_model(folder, cfg.model.dtype, cfg.model.attention, trust_remote_code=trusted)
-    if cfg.model.get("gradient_checkpointing"):
-        model.gradient_checkpointing_enable()
-    return model
-
-
 def build_encoder(cfg: DictConfig, folder: str) -> Callable[[list[dict[str, str]]], list[int]]:
     """Chat messages to token ids."""
     from vpo_lightning.policy.loading import encode_messages, load_tokenizer
@@ -240,16 +229,26 @@ def build_data(cfg: DictConfig, task: Task, collector: RolloutCollector) -> Roll
 
 def build_module(cfg: DictConfig, folder: str) -> VPOModule:
     """The Lightning module around the start policy."""
-    from vpo_lightning.lightning.module import OptimizerSettings, VPOModule
+    import torch
 
-    plan = instantiate(cfg.ppo)
+    from vpo_lightning.lightning.module import OptimizerSettings, VPOModule
+    from vpo_lightning.policy.logprobs import Logprobs
+    from vpo_lightning.policy.start import load_start_policy
+
+    plan, source = instantiate(cfg.ppo), build_model_source(cfg)
+    is_sharded = cfg.strategy.strategy == "fsdp"
+    logprobs = Logprobs(
+        temperature=cfg.rollout.sampling.temperature,
+        share_prompts=plan.share_prompts and not (source.gradient_checkpointing or is_sharded),
+        dtype=getattr(torch, source.dtype),
+    )
     return VPOModule(
-        functools.partial(load_start_policy, cfg, folder),
+        functools.partial(load_start_policy, folder, source, cfg.seed),
         instantiate(cfg.loss),
         OptimizerSettings(instantiate(cfg.optimizer.build), cfg.optimizer.warmup_steps),
-        temperature=cfg.rollout.sampling.temperature,
+        logprobs=logprobs,
         is_single_update=plan.is_single_update,
-        share_prompts=plan.share_prompts and not cfg.model.get("gradient_checkpointing", False),
+        seed=cfg.seed,
     )
 
 

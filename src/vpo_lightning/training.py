@@ -18,14 +18,16 @@ from vpo_lightning import build
 from vpo_lightning.evaluation.pool import PromptPool, write_pools
 from vpo_lightning.evaluation.pool_metrics import mean_figures
 from vpo_lightning.evaluation.tables import evaluation_table
-from vpo_lightning.lightning.callbacks.engine import RolloutEngineCallback, full_weights
+from vpo_lightning.lightning.callbacks.engine import RolloutEngineCallback
 from vpo_lightning.lightning.callbacks.progress import StepProgress
 from vpo_lightning.lightning.callbacks.samples import RolloutWriter
 from vpo_lightning.lightning.callbacks.stopping import GracefulStop, StepCheckpoint
 from vpo_lightning.lightning.loggers import read_metrics, remove_metrics_after
 from vpo_lightning.lightning.module import VPOModule
 from vpo_lightning.lightning.strategies import build_strategy
-from vpo_lightning.policy.loading import load_model, load_tokenizer, save_model_folder
+from vpo_lightning.policy.export import export_policy
+from vpo_lightning.policy.loading import load_model
+from vpo_lightning.policy.weights import full_weights, load_full_weights
 from vpo_lightning.prompting import PromptStyle, SingleAnswer
 from vpo_lightning.rollout.engine import RolloutEngine, SamplingSettings
 from vpo_lightning.rollout.pools import PoolSampler
@@ -67,7 +69,13 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
         "seconds": {"warm-up": warmed - started, "training": trained - warmed},
     }
     summary["training"] = _last_figures(folder)
-    _export(module, start, folder / "policy", trainer)
+    export_policy(
+        cast(torch.nn.Module, module.policy),
+        start,
+        folder / "policy",
+        dtype=getattr(torch, cfg.model.dtype),
+        is_writer=trainer.is_global_zero,
+    )
     if not stop.is_requested and cfg.evaluation.num_prompts:
         sampler = PoolSampler(
             task,
@@ -117,7 +125,9 @@ def _trainer(cfg: DictConfig, folder: Path, stop: GracefulStop, engine: L.Callba
         accelerator=cfg.strategy.accelerator,
         devices=cfg.strategy.devices,
         num_nodes=cfg.strategy.num_nodes,
-        strategy=build_strategy(cfg.strategy.strategy),
+        strategy=build_strategy(
+            cfg.strategy.strategy, cfg.strategy.devices * cfg.strategy.num_nodes
+        ),
         accumulate_grad_batches=build.accumulation(cfg),
         gradient_clip_val=cfg.trainer.clip_grad_norm,
         check_val_every_n_epoch=validates or None,
@@ -151,14 +161,6 @@ def _last_figures(folder: Path, steps: int = 10) -> dict[str, float]:
             if key != "step":
                 figures.setdefault(key, []).append(value)
     return {key: sum(values) / len(values) for key, values in figures.items()}
-
-
-def _export(module: VPOModule, start: str, folder: Path, trainer: L.Trainer) -> None:
-    """Writes the policy as a model folder."""
-    weights = dict(full_weights(cast(torch.nn.Module, module.policy)))
-    if trainer.is_global_zero:
-        policy = cast(Any, module.policy)
-        save_model_folder(policy, load_tokenizer(start), folder, state_dict=weights)
 
 
 def _evaluate(
@@ -207,14 +209,15 @@ def _weights(
     cfg: DictConfig, folder: Path, module: VPOModule, start: str, which: str
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """The weights of the start policy, or of the trained one (last or best)."""
+    policy = cast(torch.nn.Module, module.policy)
     if which == "start":
         model = load_model(start, cfg.model.dtype, cfg.model.attention)
         return iter(model.state_dict().items())
     best = folder / "checkpoints" / "best.ckpt"
     if cfg.evaluation.checkpoint == "best" and best.exists():
         state = torch.load(best, map_location="cpu", weights_only=False)["state_dict"]
-        return ((key.removeprefix("policy."), value) for key, value in state.items())
-    return full_weights(cast(torch.nn.Module, module.policy))
+        load_full_weights(policy, {k.removeprefix("policy."): v for k, v in state.items()})
+    return full_weights(policy)
 
 
 def _gathered(pools: list[PromptPool], trainer: L.Trainer) -> list[PromptPool]:

@@ -68,6 +68,8 @@ def _quieten() -> None:
         ".*Checkpoint directory .* exists and is not empty.*",
         ".*isinstance.treespec, LeafSpec.*",
         ".*Detected call of .lr_scheduler.step.*",
+        # What is logged is the same on every process, see VPOModule.
+        ".*sync_dist=True.* when logging on epoch level.*",
     ):
         warnings.filterwarnings("ignore", message=message)
 

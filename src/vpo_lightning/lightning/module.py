@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,8 +12,12 @@ import torch
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
+from vpo_lightning.core.seeding import derive_seed
 from vpo_lightning.lightning.objective import PolicyObjective
-from vpo_lightning.policy.forward import completion_logprobs
+from vpo_lightning.policy.logprobs import Logprobs
+from vpo_lightning.policy.lora import adapted_layers
+from vpo_lightning.policy.reference import ReferencePolicy, evaluating
+from vpo_lightning.policy.sharding import is_sharded, shard
 from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch, mean_metrics, sum_metrics
 from vpo_lightning.task import PromptRow
 
@@ -50,10 +53,10 @@ class VPOModule(L.LightningModule):
         load_policy: Loads the start policy; called once, after the processes have been set up.
         objective: The loss.
         optimizer: Optimizer and learning rate.
-        temperature: Of sampling the rollouts; log-probabilities are of that distribution.
+        logprobs: Computes the log-probabilities of rollouts.
         is_single_update: Whether a rollout batch makes exactly one optimizer step; then the
             log-probabilities before it are those of the update's own forward pass.
-        share_prompts: Compute each prompt once for its completions.
+        seed: Of dropout, together with step and process.
 
     Attributes:
         step: Completed training steps, which is also the policy version.
@@ -65,9 +68,9 @@ class VPOModule(L.LightningModule):
         objective: PolicyObjective,
         optimizer: OptimizerSettings,
         *,
-        temperature: float = 1.0,
+        logprobs: Logprobs,
         is_single_update: bool = True,
-        share_prompts: bool = True,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.policy: nn.Module | None = None
@@ -75,11 +78,10 @@ class VPOModule(L.LightningModule):
         self._load_policy = load_policy
         self._objective = objective
         self._optimizer = optimizer
-        self._temperature = temperature
+        self._logprobs = logprobs
         self._is_single_update = is_single_update
-        self._share_prompts = share_prompts
-        # In a tuple, so that it is neither trained, saved in checkpoints nor wrapped by a strategy.
-        self._reference: tuple[nn.Module, ...] = ()
+        self._seed = seed
+        self._reference: ReferencePolicy | None = None
         self._metrics: dict[str, float] = {}
         self._sums: dict[str, Tensor] = {}
         self._generated_tokens = 0
@@ -87,13 +89,17 @@ class VPOModule(L.LightningModule):
         self.seconds: dict[str, float] = {}
 
     def configure_model(self) -> None:
-        """Loads the policy and, if the loss needs one, keeps a frozen copy as the reference."""
+        """Loads the policy, and the reference if the loss needs one; FSDP shares them out."""
         if self.policy is not None:
             return
         self.policy = self._load_policy().train()
+        # Only the adapters are in checkpoints; the rest is the start policy's.
+        self.strict_loading = not adapted_layers(self.policy)
+        mesh = None if self.device_mesh is None else self.device_mesh["data_parallel"]
         if self._objective.needs_reference:
-            reference = copy.deepcopy(self.policy).requires_grad_(False).eval()
-            self._reference = (reference,)
+            self._reference = ReferencePolicy(self.policy, self._logprobs.dtype, mesh)
+        if mesh is not None:
+            shard(self.policy, mesh, self._logprobs.dtype)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """The configured optimizer; with a scheduler if the learning rate warms up."""
@@ -112,8 +118,8 @@ class VPOModule(L.LightningModule):
 
     def on_fit_start(self) -> None:
         """Puts the reference beside the policy."""
-        for reference in self._reference:
-            reference.to(self.device)
+        if self._reference is not None:
+            self._reference.to(self.device)
 
     def receive(self, batch: RolloutBatch) -> None:
         """Notes the figures of a new rollout batch.
@@ -133,13 +139,16 @@ class VPOModule(L.LightningModule):
     def prepare(self, micro_batch: MicroBatch) -> MicroBatch:
         """Adds what is computed before the first update: old and reference log-probabilities."""
         start = time.perf_counter()
+        policy = cast(nn.Module, self.policy)
         moved = micro_batch.to(self.device)
         with torch.no_grad():
-            for reference in self._reference:
-                logprobs, _ = self._forward(reference, moved)
+            if self._reference is not None:
+                with self._reference.model() as reference:
+                    logprobs, _ = self._logprobs(reference, moved.tokens)
                 moved = replace(moved, reference_logprobs=logprobs)
             if not self._is_single_update:
-                logprobs, _ = self._forward(cast(nn.Module, self.policy), moved)
+                with evaluating(policy):
+                    logprobs, _ = self._logprobs(policy, moved.tokens)
                 moved = replace(moved, old_logprobs=logprobs)
         self._add_seconds("reference", start)
         return moved
@@ -150,11 +159,13 @@ class VPOModule(L.LightningModule):
         start = time.perf_counter()
         trainer = cast(L.Trainer, self.trainer)
         policy = cast(nn.Module, self.policy)
-        if batch.advantages.numel() == 0:
+        if batch.advantages.numel() == 0 and not is_sharded(policy):
             loss = sum((p.sum() * 0.0 for p in policy.parameters()), torch.zeros(()))
             self._add_seconds("forward", start)
             return cast(Tensor, loss)
-        logprobs, entropy = self._forward(policy, batch)
+        logprobs, entropy = self._logprobs(policy, batch.tokens)
+        if batch.advantages.numel() == 0:
+            return logprobs.sum()
         loss, sums = self._objective(batch, logprobs, entropy)
         for key, value in sums.items():
             self._sums[key] = self._sums.get(key, torch.zeros_like(value)) + value
@@ -180,14 +191,6 @@ class VPOModule(L.LightningModule):
         """Stops the clock of validation."""
         self._add_seconds("validation", self._validation_start)
 
-    def _forward(self, model: nn.Module, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        if batch.advantages.numel() == 0:
-            empty = torch.zeros_like(batch.engine_logprobs)
-            return empty, empty
-        return completion_logprobs(
-            model, batch.tokens, temperature=self._temperature, share_prompts=self._share_prompts
-        )
-
     def on_before_backward(self, loss: Tensor) -> None:
         """Starts the clock of the backward pass."""
         del loss
@@ -211,8 +214,9 @@ class VPOModule(L.LightningModule):
         self._metrics["train/grad_norm"] = float(full)
 
     def on_train_epoch_start(self) -> None:
-        """Starts the clock of a training step."""
+        """Starts the clock of a training step, and the random numbers of dropout."""
         self._step_start = time.perf_counter()
+        torch.manual_seed(derive_seed(self._seed, "dropout", self.step, self.global_rank))
         self.seconds.clear()
         self._sums.clear()
 
@@ -265,8 +269,11 @@ class VPOModule(L.LightningModule):
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Stores the number of completed steps."""
+        """Stores the number of completed steps; leaves out weights that do not change."""
         checkpoint["vpo_step"] = self.step
+        fixed = {name for name, p in self.named_parameters() if not p.requires_grad}
+        for name in fixed & checkpoint["state_dict"].keys():
+            del checkpoint["state_dict"][name]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restores the number of completed steps."""

@@ -6,12 +6,13 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.policy.lora import LoraSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,21 +31,27 @@ class PretrainedModel:
 
     Attributes:
         path: Local folder, or ``organisation/name`` on the Hub.
-        dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``.
+        dtype: Of computing, and of the engine's weights: ``float32``, ``float64``, ``bfloat16`` or
+            ``float16``.
+        master_dtype: The trained weights are kept at least this precise, since an optimizer's steps
+            are smaller than the spacing of ``bfloat16``; null for `dtype`.
         attention: ``sdpa``, ``eager`` or ``flash_attention_2``.
         gradient_checkpointing: Recompute activations in the backward pass; prompts are then
             not shared.
         chat_template_kwargs: Variables of the chat template, e.g. ``enable_thinking: false``.
         trust_remote_code: Run Python code that the model's author put beside the weights.
+        lora: Adapters that are trained instead of the model's own weights.
         made_by: The command that makes the folder, for the message where it is missing.
     """
 
     path: str
     dtype: str = "bfloat16"
+    master_dtype: str | None = "float32"
     attention: str = "sdpa"
     gradient_checkpointing: bool = False
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     trust_remote_code: bool = False
+    lora: LoraSettings = field(default_factory=LoraSettings)
     made_by: str = ""
 
     def check(self) -> None:
@@ -55,12 +62,14 @@ class PretrainedModel:
         Raises:
             ConfigError: Names the key to change and the file that is missing.
         """
-        if self.dtype not in DTYPES:
-            raise ConfigError(f"model.dtype={self.dtype}: set it to one of {', '.join(DTYPES)}")
+        for name, value in (("dtype", self.dtype), ("master_dtype", self.master_dtype)):
+            if value not in DTYPES and not (value is None and name == "master_dtype"):
+                raise ConfigError(f"model.{name}={value}: set it to one of {', '.join(DTYPES)}")
         if self.attention not in ATTENTIONS:
             raise ConfigError(
                 f"model.attention={self.attention}: set it to one of {', '.join(ATTENTIONS)}"
             )
+        self.lora.check()
         folder = Path(self.path).expanduser()
         if self.made_by and not folder.exists():
             raise ConfigError(f"model.path={self.path}: no such folder; make it: {self.made_by}")
@@ -108,7 +117,7 @@ def load_model(
     from vpo_lightning.core.architecture import compute_norms_in_float64
 
     model = AutoModelForCausalLM.from_pretrained(
-        _place(folder),
+        expanded(folder),
         dtype=getattr(torch, dtype),
         attn_implementation=attention,
         trust_remote_code=trust_remote_code,
@@ -123,7 +132,13 @@ def load_tokenizer(
     """The tokenizer of a folder or Hub id."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(_place(folder), trust_remote_code=trust_remote_code)
+    return AutoTokenizer.from_pretrained(expanded(folder), trust_remote_code=trust_remote_code)
+
+
+def expanded(folder: str | Path) -> str:
+    """A local folder with its home directory expanded, or the Hub id as it is."""
+    local = Path(folder).expanduser()
+    return str(local) if local.exists() else str(folder)
 
 
 def save_model_folder(
@@ -131,6 +146,7 @@ def save_model_folder(
     tokenizer: PreTrainedTokenizerBase,
     path: str | Path,
     state_dict: Mapping[str, Tensor] | None = None,
+    add: Callable[[Path], None] | None = None,
 ) -> Path:
     """Writes weights, configs and tokenizer as a folder that transformers and vLLM load.
 
@@ -141,7 +157,8 @@ def save_model_folder(
         model: Gives the configs, and the weights unless `state_dict` does.
         tokenizer: Saved beside the model.
         path: The folder.
-        state_dict: Full weights by name, where the model's own are sharded over processes.
+        state_dict: Full weights by name, where the model has none of its own.
+        add: Writes further files into the new folder, before it gets its name.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,6 +167,8 @@ def save_model_folder(
     try:
         model.save_pretrained(new, state_dict=None if state_dict is None else dict(state_dict))
         tokenizer.save_pretrained(new)
+        if add is not None:
+            add(new)
         if path.exists():
             path.rename(old)
         new.rename(path)
@@ -216,12 +235,6 @@ def _check_folder(folder: Path, given: str) -> None:
         raise refuse(f"the folder has no weights ({' or '.join(_WEIGHT_FILES)})")
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise refuse(f"the folder has no tokenizer ({' or '.join(_TOKENIZER_FILES)})")
-
-
-def _place(folder: str | Path) -> str:
-    """A local folder with its home directory expanded, or the Hub id as it is."""
-    local = Path(folder).expanduser()
-    return str(local) if local.exists() else str(folder)
 
 
 def _refuse_unknown_words(tokenizer: PreTrainedTokenizerBase, text: str, ids: list[int]) -> None:

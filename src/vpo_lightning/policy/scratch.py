@@ -7,10 +7,11 @@ that the folder they are saved to loads in transformers and in vLLM like any pub
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.policy.lora import LoraSettings
 
 if TYPE_CHECKING:
     import torch
@@ -40,8 +41,11 @@ class ScratchModel:
         attention: transformers' name of the attention function, ``sdpa`` or ``eager``.
         gradient_checkpointing: Recompute activations in the backward pass; prompts are then
             not shared.
+        lora: Adapters that are trained after the warm-up instead of the model's own weights.
     """
 
+    master_dtype: ClassVar[None] = None
+    trust_remote_code: ClassVar[bool] = False
     hidden_size: int = 64
     num_layers: int = 3
     num_heads: int = 2
@@ -53,6 +57,7 @@ class ScratchModel:
     dtype: str = "float32"
     attention: str = "sdpa"
     gradient_checkpointing: bool = False
+    lora: LoraSettings = field(default_factory=LoraSettings)
 
     def check(self) -> None:
         """Refuses sizes that do not fit together; quick, and without importing torch.
@@ -74,11 +79,12 @@ class ScratchModel:
             raise ConfigError(f"model.dtype={self.dtype}: set it to float32, float64 or bfloat16")
         if self.attention not in ("sdpa", "eager"):
             raise ConfigError(f"model.attention={self.attention}: set it to sdpa or eager")
+        self.lora.check()
 
     def key(self) -> dict[str, Any]:
         """What decides the weights beside the words and the seed, for a cache key."""
         fields = asdict(self)
-        del fields["attention"], fields["gradient_checkpointing"]
+        del fields["attention"], fields["gradient_checkpointing"], fields["lora"]
         return {"kind": "scratch", "recipe": _RECIPE, **fields}
 
     def build(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 import lightning as L
-from torch import Tensor, nn
+from torch import nn
 
 from vpo_lightning.lightning.datamodule import RolloutDataModule
 from vpo_lightning.lightning.module import VPOModule
+from vpo_lightning.policy.weights import full_weights
 from vpo_lightning.rollout.engine import RolloutEngine
 
 
@@ -68,13 +69,3 @@ class RolloutEngineCallback(L.Callback):
     ) -> None:
         """Closes the engine when training fails."""
         self.close()
-
-
-def full_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The policy's weights by state-dict name, tied ones under each of their names.
-
-    A sharded weight is gathered one at a time, on all processes in the same order.
-    """
-    for name, value in policy.state_dict().items():
-        tensor = value.detach()
-        yield name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

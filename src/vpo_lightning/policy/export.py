@@ -1,0 +1,61 @@
+"""A trained policy as a folder that transformers, peft and vLLM load."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from vpo_lightning.policy.loading import expanded, load_tokenizer, save_model_folder
+from vpo_lightning.policy.lora import save_adapters
+from vpo_lightning.policy.weights import adapter_weights, full_weights
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+ADAPTER_FOLDER = "adapter"
+
+
+def export_policy(
+    policy: nn.Module, start: str, folder: Path, *, dtype: torch.dtype, is_writer: bool
+) -> None:
+    """Writes the policy with its adapters merged, and the adapters in a folder of their own.
+
+    All processes that share a sharded policy have to call.
+
+    Args:
+        policy: The trained policy.
+        start: Folder or Hub id of the start policy: its configs and tokenizer are the policy's too.
+        folder: Replaced by the call.
+        dtype: Of the merged weights.
+        is_writer: Whether this process writes; the others only take part in gathering.
+    """
+    weights: dict[str, Tensor] = {}
+    for name, tensor in full_weights(policy):
+        if is_writer:
+            weights[name] = tensor.to("cpu", dtype if tensor.is_floating_point() else None)
+    adapters = adapter_weights(policy)
+    if not is_writer:
+        return
+
+    def add(new: Path) -> None:
+        if adapters:
+            on_cpu = {name: tensor.cpu() for name, tensor in adapters.items()}
+            save_adapters(policy, on_cpu, new / ADAPTER_FOLDER, expanded(start))  # type: ignore[arg-type]
+
+    save_model_folder(_skeleton(start, dtype), load_tokenizer(start), folder, weights, add)
+
+
+def _skeleton(start: str, dtype: torch.dtype) -> PreTrainedModel:
+    """The start model without weights: the policy itself may be sharded or hold adapters."""
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+    config = AutoConfig.from_pretrained(expanded(start))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    with contextlib.suppress(OSError):  # not every folder has one
+        model.generation_config = GenerationConfig.from_pretrained(expanded(start))
+    return model
