@@ -5,7 +5,7 @@ import math
 import torch
 
 from vpo_lightning.core.advantages import group_normalized, leave_one_out_normalized
-from vpo_lightning.core.signal import groups_with_signal, signal_report
+from vpo_lightning.core.signal import groups_with_contrast, groups_with_signal, signal_report
 
 
 def test_a_report_counts_groups_and_guarded_rollouts() -> None:
@@ -28,6 +28,22 @@ def test_a_z_norm_reports_its_largest_magnitude() -> None:
 def test_groups_without_any_advantage_have_no_signal() -> None:
     advantages = torch.tensor([[0.0, 0.0], [0.0, 0.1]])
     assert groups_with_signal(advantages).tolist() == [False, True]
+
+
+def test_rounding_is_no_signal() -> None:
+    assert groups_with_signal(torch.tensor([[1e-17, -1e-17]], dtype=torch.float64)).tolist() == [
+        False
+    ]
+
+
+def test_a_shift_of_a_whole_group_is_no_contrast() -> None:
+    advantages = torch.tensor([[-0.22, -0.22], [0.0, 0.0], [0.0, 0.1]])
+    assert groups_with_contrast(advantages).tolist() == [False, False, True]
+    assert groups_with_signal(advantages).tolist() == [True, False, True]
+
+
+def test_a_group_of_one_has_the_contrast_of_its_signal() -> None:
+    assert groups_with_contrast(torch.tensor([[0.5], [0.0]])).tolist() == [True, False]
 
 
 def test_an_empty_batch_reports_zeros() -> None:

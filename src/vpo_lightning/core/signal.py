@@ -3,6 +3,9 @@
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+NO_SIGNAL = 1e-9
+"""Advantages (and their differences) up to this are rounding."""
+
 
 def signal_report(
     scores: Float[Tensor, "*groups G"],
@@ -36,12 +39,24 @@ def signal_report(
 
 
 def groups_with_signal(advantages: Float[Tensor, "*groups G"]) -> Bool[Tensor, "*groups"]:
-    """Return which groups have a non-zero advantage.
+    """Return which groups have an advantage that is not 0 (up to rounding, ``NO_SIGNAL``).
 
     The KL penalty pulls every rollout to the reference policy, those of groups without signal too.
     Multiply its mask by this one to leave such groups alone.
     """
-    return (advantages != 0).any(dim=-1)
+    return (advantages.abs() > NO_SIGNAL).any(dim=-1)
+
+
+def groups_with_contrast(advantages: Float[Tensor, "*groups G"]) -> Bool[Tensor, "*groups"]:
+    """Return which groups hold rollouts that are credited differently.
+
+    This is what DAPO's filter asks for (arXiv:2503.14476). It is the signal, except for GDPO: its
+    whitening may move all rollouts of a group by the same amount, which prefers none of them. A
+    group of one has a contrast if it has a signal.
+    """
+    if advantages.shape[-1] == 1:
+        return groups_with_signal(advantages)
+    return advantages.amax(dim=-1) - advantages.amin(dim=-1) > NO_SIGNAL
 
 
 def _mean(flags: Bool[Tensor, "..."]) -> float:

@@ -20,7 +20,7 @@ from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch
 from vpo_lightning.rollout.collector import RolloutCollector
 from vpo_lightning.rollout.credit import Exchange
-from vpo_lightning.rollout.dynamic_sampling import collect_with_signal
+from vpo_lightning.rollout.dynamic_sampling import collect_with_signal, credited_together
 from vpo_lightning.rollout.minibatch import UpdatePlan, micro_batches
 from vpo_lightning.rollout.prompts import PromptStream
 from vpo_lightning.task import PromptRow
@@ -124,6 +124,7 @@ class RolloutDataModule(L.LightningDataModule):
             self.prompts_per_step // processes.world_size,
             self.sampling_rounds,
             lambda value: max(exchange.gather(value)) if exchange else value,
+            lambda groups: credited_together(self.collector.method, groups, exchange),
         )
         batch.seconds["prompt"] += fetching
         for name, count in self.collector.scorer.counters().items():

@@ -1,7 +1,9 @@
 """DAPO's dynamic sampling: further prompts until enough groups have a signal (arXiv:2503.14476).
 
 The filter looks at a group's advantages, the method's own signal: under VPO a group of equal summed
-rewards may well have one, and under GDPO a group whose objectives cancel has none.
+rewards may well have one, and under GDPO a group whose objectives cancel has none. Once the batch
+is full its groups are credited again, together: an estimator that normalises over the whole batch
+(GDPO) must see the batch that is trained on, not one round of sampling.
 """
 
 from __future__ import annotations
@@ -9,8 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from vpo_lightning.core.signal import groups_with_signal
+import torch
+from torch.nn.functional import pad
+
+from vpo_lightning.core.signal import groups_with_contrast
 from vpo_lightning.rollout.batch import RolloutBatch, RolloutGroup
+from vpo_lightning.rollout.credit import Exchange, Method, advantages, reward_tensors
 from vpo_lightning.task import PromptRow
 
 
@@ -20,6 +26,7 @@ def collect_with_signal(
     count: int,
     rounds: int,
     most: Callable[[int], int],
+    credit: Callable[[Sequence[RolloutGroup]], list[RolloutGroup]],
 ) -> RolloutBatch:
     """A batch of `count` groups, with a signal as far as `rounds` rounds of sampling found them.
 
@@ -28,8 +35,7 @@ def collect_with_signal(
     left over on the others cannot wait for the next step, whose policy is another one: it is
     counted (`rollout/surplus_groups`; always 0 with one process). After the last round groups
     without signal fill the batch (`rollout/filled_groups`). Reward metrics are means over all that
-    was sampled, so that the filter does not flatter them; with batch-wide advantages (GDPO) each
-    round is a batch of its own.
+    was sampled, so that the filter does not flatter them.
 
     Args:
         take: This process's share of the next prompts, given how many each process takes.
@@ -37,6 +43,7 @@ def collect_with_signal(
         count: Groups wanted on each process.
         rounds: Largest number of rounds; 1 is no dynamic sampling.
         most: The largest of a number over all processes.
+        credit: The groups with the advantages that they have as one batch; all processes call it.
     """
     batches: list[RolloutBatch] = []
     good: list[RolloutGroup] = []
@@ -46,7 +53,7 @@ def collect_with_signal(
         batch = collect(take(missing), len(batches))
         batches.append(batch)
         for group in batch.groups:
-            (good if bool(groups_with_signal(group.advantages)) else rest).append(group)
+            (good if bool(groups_with_contrast(group.advantages)) else rest).append(group)
         missing = most(count - len(good))
     if rounds == 1:
         return batches[0]
@@ -61,8 +68,33 @@ def collect_with_signal(
         stage: sum(batch.seconds.get(stage, 0.0) for batch in batches)
         for stage in batches[0].seconds
     }
-    groups = good[:count] + rest[:filled]
+    groups = credit(good[:count] + rest[:filled])
+    metrics["rollout/max_abs_advantage"] = max(float(g.advantages.abs().max()) for g in groups)
     return replace(batches[0], groups=groups, metrics=metrics, seconds=seconds)
+
+
+def credited_together(
+    method: Method, groups: Sequence[RolloutGroup], exchange: Exchange | None
+) -> list[RolloutGroup]:
+    """The groups with the advantages that they have as one batch, over all processes.
+
+    Args:
+        method: Gives the advantage slot and the reward vector; set rewards stay as they are.
+        groups: Of this process, equally many on each.
+        exchange: Lets the advantage slot see the groups of all processes.
+    """
+    vector = method.reward_vector
+    width = max(group.weights.shape[1] for group in groups)
+    weights = [pad(group.weights, (0, width - group.weights.shape[1])) for group in groups]
+    tensors = reward_tensors(
+        [[vector.apply(g.row.objectives, s.matrix) for s in g.scored] for g in groups],
+        torch.stack(weights),
+        torch.tensor([[len(c.ids) for c in group.completions] for group in groups]),
+        [group.row.id for group in groups],
+    )
+    scores = torch.stack([group.set_rewards for group in groups])
+    credited = advantages(method, scores, tensors, exchange)
+    return [replace(group, advantages=credited[i]) for i, group in enumerate(groups)]
 
 
 def _means(batches: Sequence[RolloutBatch]) -> dict[str, float]:

@@ -10,11 +10,8 @@ from torch import Tensor
 
 from vpo_lightning.core.gdpo import floored_objectives
 from vpo_lightning.core.metrics import pairwise_diversity
-from vpo_lightning.core.signal import signal_report
+from vpo_lightning.core.signal import groups_with_signal, signal_report
 from vpo_lightning.rollout.batch import RolloutGroup
-
-NO_SIGNAL = 1e-9
-"""Largest |advantage| of a group that counts as having no signal."""
 
 
 def rollout_metrics(
@@ -52,7 +49,7 @@ def rollout_metrics(
         "rollout/failed_fraction": _mean([a.error is not None for a in answers]),
         "rollout/parsed_answers": _mean([s.num_parsed for s in scored]),
         "rollout/no_signal_fraction": _mean(
-            [bool(group.advantages.abs().max() < NO_SIGNAL) for group in groups]
+            [not groups_with_signal(group.advantages) for group in groups]
         ),
         "rollout/guarded_fraction": signal["guarded_fraction"],
         "rollout/max_abs_advantage": signal["max_abs_advantage"],

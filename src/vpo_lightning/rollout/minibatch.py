@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from vpo_lightning.core.aggregation import StepTotals
+from vpo_lightning.core.signal import groups_with_signal
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch, RolloutGroup, token_batch
 from vpo_lightning.rollout.engine import Completion
@@ -102,7 +103,7 @@ def _groups_of(batch: RolloutBatch, plan: UpdatePlan, minibatch: int) -> list[Ro
 
 
 def _has_signal(group: RolloutGroup) -> bool:
-    return bool((group.advantages != 0).any())
+    return bool(groups_with_signal(group.advantages))
 
 
 def _micro_batch(
