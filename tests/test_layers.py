@@ -27,10 +27,11 @@ LAYERS: list[set[str]] = [
     TASK_LAYER,
     {"policy", "rollout"},
     {"lightning", "searching", "serving"},
-    {"build", "rules", "engine_choice", "method_rules"},
+    {"build", "rules", "engine_choice", "method_rules", "evaluation_rules"},
     {"train", "warmup", "score", "score_lines", "rescore", "worker", "scoring_process"}
     | {"entry", "config_errors", "launch", "resume", "sweep", "training"}
-    | {"search", "serve", "deployed"},
+    | {"report", "report_pictures", "search", "serve", "deployed"}
+    | {"evaluate", "evaluated", "pool_evaluation"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 STRANGERS = {"policy", "rollout"}  # one layer, but weights travel as an iterator of tensors

@@ -48,7 +48,8 @@ class ComparisonTable(Callback):
 def compare_runs(folder: Path, baseline: str) -> str:
     """The tables of all evaluated runs in the subfolders of a sweep, two for each temperature."""
     from vpo_lightning.build import build_pool_metrics
-    from vpo_lightning.evaluation.comparison import load_run, markdown_tables
+    from vpo_lightning.evaluation.comparison import EvaluatedRun, markdown_tables
+    from vpo_lightning.evaluation.results import find_evaluation
 
     runs = [path.parent for path in sorted(folder.rglob("summary.json")) if is_evaluated(path)]
     if not runs:
@@ -58,13 +59,17 @@ def compare_runs(folder: Path, baseline: str) -> str:
     metrics = build_pool_metrics(cfg)
     text = ""
     for temperature in cfg.evaluation.temperatures:
-        loaded = [load_run(runs[0], metrics, "start, single", temperature)]
-        for run in runs:
-            label = json.loads((run / "summary.json").read_text())["run"]["name"]
-            loaded.append(load_run(run, metrics, label, temperature))
-        first = next(iter(loaded[0].figures.values()))
+        loaded: list[EvaluatedRun] = []
+        for i, run in enumerate(runs):
+            about = json.loads((run / "summary.json").read_text())["run"]
+            names = [about["name"]] if i else ["start, single", about["name"]]
+            for name in names:
+                found = find_evaluation(run, name, temperature, metrics)
+                loaded.append(EvaluatedRun(name, about["seed"], found))
+        figures = loaded[0].evaluation.figures
+        first = next(iter(figures.values()))
         shown = {key: title for key, title in SHOWN.items() if key in first}
-        text += f"### Temperature {temperature}, {len(loaded[0].figures)} held-out prompts\n\n"
+        text += f"### Temperature {temperature}, {len(figures)} held-out prompts\n\n"
         text += markdown_tables(loaded, baseline, shown) + "\n"
     return text
 

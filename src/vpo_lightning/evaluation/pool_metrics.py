@@ -6,6 +6,7 @@ E_w[max of 30]. Estimators over subsets of a pool are unbiased (`evaluation.esti
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -116,8 +117,7 @@ class PoolMetrics:
 
     def weight_grid(self, num_objectives: int, size: int | None = None) -> Float[Tensor, "N K"]:
         """The weight grid over K objectives."""
-        seed = torch.tensor(self.grid_seed)
-        return sobol(num_objectives, seed, num_draws=size or self.grid_size)
+        return _grid(num_objectives, size or self.grid_size, self.grid_seed)
 
     def _scalarizations(self, pool: PromptPool, size: int) -> Scalarizations:
         """The task's own scalar, each objective by itself, and the weights of the settings."""
@@ -191,7 +191,6 @@ class PoolMetrics:
         return float((rewards @ grid.T).amax(1).mean())
 
 
-def mean_figures(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean over prompts of each figure that every prompt has."""
-    keys = [key for key in figures[0] if all(key in other for other in figures)]
-    return {key: sum(f[key] for f in figures) / len(figures) for key in keys}
+@functools.lru_cache(maxsize=16)
+def _grid(num_objectives: int, size: int, seed: int) -> Float[Tensor, "{size} {num_objectives}"]:
+    return sobol(num_objectives, torch.tensor(seed), num_draws=size)

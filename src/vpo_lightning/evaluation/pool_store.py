@@ -7,6 +7,7 @@ missing; other settings than those of the answers on disk are refused.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,17 +24,21 @@ class PoolStore:
     Args:
         path: The final file.
         sampling: How the answers are sampled; JSON values.
+        replaces: Whether answers that were sampled in another way give way.
 
     Raises:
-        ConfigError: Answers on disk were sampled in another way, or do not say how.
+        ConfigError: Answers on disk were sampled in another way, or do not say how, and stay.
     """
 
-    def __init__(self, path: Path, sampling: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, sampling: Mapping[str, Any], *, replaces: bool = False) -> None:
         self.path = path
-        self._sampling = dict(sampling)
+        self._sampling = json.loads(json.dumps(dict(sampling)))
         self._parts = path.with_suffix(".parts")
-        for file in self._files():
-            self._refuse_other(file)
+        for file in list(self._files()):
+            if replaces and read_sampling(file) != self._sampling:
+                file.unlink(missing_ok=True)
+            else:
+                self._refuse_other(file)
 
     def finished(self) -> dict[str, PromptPool]:
         """The pools on disk by prompt id."""
@@ -69,15 +74,13 @@ class PoolStore:
         there = read_sampling(file)
         if there == self._sampling:
             return
-        keys = sorted(
-            key for key in {*there, *self._sampling} if there.get(key) != self._sampling.get(key)
-        )
-        stated = ", ".join(
-            f"{key}={there.get(key)} and not {self._sampling.get(key)}" for key in keys
-        )
+        stated = "it does not say how its answers were sampled"
+        if there:
+            mine = self._sampling
+            keys = sorted(key for key in {*there, *mine} if there.get(key) != mine.get(key))
+            stated = ", ".join(f"{key}={there.get(key)} and not {mine.get(key)}" for key in keys)
         raise ConfigError(
-            f"{file} holds answers sampled with {stated}; choose another output=<folder> or name, "
-            "or remove the file"
+            f"{file}: {stated}; choose another name or output=<folder>, or remove the file"
         )
 
 

@@ -5,7 +5,9 @@ Everything here is computed from `pools/*.parquet`: no model, no sampling.
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ from vpo_lightning.errors import ConfigError
 from vpo_lightning.evaluation.intervals import Difference, Estimate, estimate, paired
 from vpo_lightning.evaluation.pool import PromptPool, read_pools, read_sampling
 from vpo_lightning.evaluation.pool_metrics import PoolMetrics
-from vpo_lightning.evaluation.pool_store import policy_and_temperature
+from vpo_lightning.evaluation.pool_store import policy_and_temperature, pool_name
 
 Figures = Mapping[str, float]
 
@@ -97,15 +99,31 @@ def read_evaluation(files: Sequence[Path], metrics: PoolMetrics) -> Evaluation:
     )
 
 
-def compare(first: Evaluation, second: Evaluation) -> dict[str, Difference]:
-    """The first minus the second on the prompts both have, for each figure that both have.
+def find_evaluation(
+    folder: Path, policy: str, temperature: float, metrics: PoolMetrics
+) -> Evaluation:
+    """The evaluation of one row of a run's final table.
+
+    Raises:
+        FileNotFoundError: The run has no such pool.
+    """
+    stem = pool_name(policy, temperature).removesuffix(".parquet")
+    files = [folder / "pools" / f"{stem}.parquet"]
+    files += sorted((folder / "pools").glob(f"{stem}_seed*.parquet"))
+    return read_evaluation(files, metrics)
+
+
+def compare(
+    first: Evaluation, second: Evaluation, keys: Sequence[str] | None = None
+) -> dict[str, Difference]:
+    """The first minus the second on the prompts both have, for these figures or all that both have.
 
     Raises:
         ValueError: Fewer than two shared prompts.
     """
     prompts = shared_prompts(first, second)
     mine, theirs = ([e.figures[p] for p in prompts] for e in (first, second))
-    keys = _shared([*mine, *theirs])
+    keys = _shared([*mine, *theirs]) if keys is None else keys
     return {key: paired([f[key] for f in mine], [f[key] for f in theirs]) for key in keys}
 
 
@@ -156,6 +174,13 @@ def mean_table(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, dict[st
         means = {key: fmean(f[key] for f in evaluation.figures.values()) for key in keys}
         table.setdefault(evaluation.title, {})[evaluation.policy] = means
     return table
+
+
+def write_json(value: Any, path: Path) -> None:
+    """Writes JSON to a temporary name and renames it."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
 
 
 def _record(evaluation: Evaluation) -> dict[str, Any]:

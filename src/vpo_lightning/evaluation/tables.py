@@ -9,6 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from vpo_lightning.evaluation.results import Evaluation, compare, shared_prompts
+
+_SHOWN_KS = ("1", "3", "10", "30")
 _NAMES = {
     "deployed_expected_max": "E_w set",
     "deployed_cover": "set both",
@@ -31,10 +34,26 @@ def evaluation_table(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -
     )
 
 
+def comparison_table(compared: Sequence[tuple[Evaluation, Evaluation]]) -> str:
+    """The first minus the second of each pair on their shared prompts, for the headline figures."""
+    rows: list[list[str]] = []
+    for first, second in compared:
+        keys, names = _columns({"": first.figures[shared_prompts(first, second)[0]]})
+        gaps = compare(first, second, keys)
+        for key, name in zip(keys, names, strict=True):
+            gap = gaps[key]
+            interval = f"[{gap.low:+.3f}, {gap.high:+.3f}]"
+            values = [f"{gap.difference:+.3f}", interval, f"{gap.p:.4f}"]
+            pair = f"{first.policy} - {second.policy}, {first.title}"
+            rows.append([pair if key == keys[0] else "", name, *values])
+    head = ["paired over prompts", "figure", "difference", "95% interval", "p"]
+    return _rendered("comparison", head, rows)
+
+
 def _columns(policies: Mapping[str, Mapping[str, float]]) -> tuple[list[str], list[str]]:
     figures = next(iter(policies.values()))
-    keys = [key for key in figures if key.startswith(("best@", "expected_max@"))]
-    keys += [key for key in _NAMES if key in figures]
+    wanted = [f"{name}@{k}" for name in ("best", "expected_max") for k in _SHOWN_KS]
+    keys = [key for key in [*wanted, *_NAMES] if key in figures]
     return keys, [_NAMES.get(key, key.replace("expected_max", "E_w[max]")) for key in keys]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -34,12 +35,14 @@ class PoolSampler:
         task: Scores answers.
         engine: Samples completions.
         encode: Chat messages to token ids.
-        num_answers: Answers in each pool.
+        num_answers: Answers in each pool, where there is no token budget.
         seed: Every draw is derived from (seed, prompt id, sample).
         weights: What a style that shows weights is asked with: "fixed", the fixed weights of the
             reward vector; "grid", a Sobol point on the simplex of its own for each chain, the same
             for every prompt; or weight vectors, which the chains of a pool take in turn.
         reward_vector: The objectives that such a prompt names, as in training.
+        num_tokens: A budget of completion tokens for each pool instead: completions are taken as
+            long as they fit into it together, at least one.
         scorer: Scores answers; None scores them in this process, where a failure raises.
     """
 
@@ -50,6 +53,7 @@ class PoolSampler:
     seed: int
     weights: Asked = "fixed"
     reward_vector: RewardVector = field(default_factory=RewardVector)
+    num_tokens: int | None = None
     scorer: Scorer | None = None
 
     def sample(
@@ -66,29 +70,60 @@ class PoolSampler:
                 f"evaluation.num_answers={self.num_answers} is not a whole number of chains of "
                 f"m={prompt.num_answers} answers; set it to a multiple of m"
             )
-        chains = self.num_answers // prompt.num_answers
-        asked = [self._asked(row, prompt, chains) for row in rows]
-        requests = [
-            self._request(row, prompt, asked[i][j], range(j, chains, len(asked[i])))
-            for i, row in enumerate(rows)
-            for j in range(len(asked[i]))
-        ]
-        shares = iter(self.engine.generate(requests, sampling))
-        pools: list[PromptPool] = []
-        for row, vectors in zip(rows, asked, strict=True):
-            parts = [next(shares) for _ in vectors]
-            group = [parts[c % len(parts)][c // len(parts)] for c in range(chains)]
-            shown = [vectors[c % len(vectors)] for c in range(chains)]
-            pools.append(self._pool(row, prompt, group, shown))
-        return pools
+        if self.num_tokens is None:
+            chains = range(self.num_answers // prompt.num_answers)
+            calls = self._calls(rows, prompt, sampling, chains)
+        else:
+            calls = self._calls_within(self.num_tokens, rows, prompt, sampling)
+        return [self._pool(row, prompt, group) for row, group in zip(rows, calls, strict=True)]
 
-    def _asked(
-        self, row: PromptRow, prompt: PromptStyle, chains: int
-    ) -> list[list[float]] | list[None]:
+    def _calls_within(
+        self,
+        budget: int,
+        rows: Sequence[PromptRow],
+        prompt: PromptStyle,
+        sampling: SamplingSettings,
+    ) -> list[list[_Call]]:
+        """The first completions of each prompt that fit into the budget together."""
+        taken: list[list[_Call]] = [[] for _ in rows]
+        unfinished, size, first = list(range(len(rows))), max(1, budget // sampling.max_tokens), 0
+        while unfinished:
+            some = [rows[i] for i in unfinished]
+            groups = self._calls(some, prompt, sampling, range(first, first + size))
+            for i, group in zip(unfinished, groups, strict=True):
+                taken[i] += group
+            unfinished = [i for i in unfinished if sum(c.tokens for c in taken[i]) < budget]
+            first += size
+        return [_fitting(calls, budget) for calls in taken]
+
+    def _calls(
+        self,
+        rows: Sequence[PromptRow],
+        prompt: PromptStyle,
+        sampling: SamplingSettings,
+        chains: range,
+    ) -> list[list[_Call]]:
+        """The completions of those numbers for each prompt."""
+        wanted: list[tuple[int, Sequence[float] | None, list[int]]] = []
+        for i, row in enumerate(rows):
+            vectors = self._asked(row, prompt)
+            for j, vector in enumerate(vectors):
+                numbers = [number for number in chains if number % len(vectors) == j]
+                wanted += [(i, vector, numbers)] if numbers else []
+        requests = [self._request(rows[i], prompt, vector, ns) for i, vector, ns in wanted]
+        found: list[dict[int, _Call]] = [{} for _ in rows]
+        sampled = self.engine.generate(requests, sampling)
+        for (i, vector, numbers), request, group in zip(wanted, requests, sampled, strict=True):
+            for number, completion in zip(numbers, group, strict=True):
+                found[i][number] = _Call(completion, vector, len(request.prompt_ids))
+        return [[calls[number] for number in chains] for calls in found]
+
+    def _asked(self, row: PromptRow, prompt: PromptStyle) -> list[list[float]] | list[None]:
         """The weights that are stated to the chains of a pool, in turn; None if none are."""
         if not prompt.shows_weights:
             return [None]
         kept = self.reward_vector.select(row.objectives)
+        chains = self.num_answers // prompt.num_answers
         if self.weights == "grid":
             return sobol(len(kept), torch.tensor(self.seed), num_draws=chains).tolist()
         vectors = [[o.weight for o in kept]] if self.weights == "fixed" else self.weights
@@ -114,13 +149,9 @@ class PoolSampler:
             stop=prompt.stop_rule(self.task),
         )
 
-    def _pool(
-        self,
-        row: PromptRow,
-        prompt: PromptStyle,
-        completions: Sequence[Completion],
-        shown: Sequence[Sequence[float] | None],
-    ) -> PromptPool:
+    def _pool(self, row: PromptRow, prompt: PromptStyle, calls: Sequence[_Call]) -> PromptPool:
+        completions = [call.completion for call in calls]
+        shown = [call.asked for call in calls]
         texts = [prompt.parse(self.task, completion.text) for completion in completions]
         scorer = self.scorer or Scorer(self.task)
         scored = scorer.score([(row, chain) for chain in texts], deduplicate=False)
@@ -133,7 +164,34 @@ class PoolSampler:
             tokens=[len(completion.ids) for completion in completions],
             is_truncated=[completion.finish_reason == "length" for completion in completions],
             asked=_over_all_objectives(row, self.reward_vector.select(row.objectives), shown),
+            votes=_votes(self.task, texts),
+            prompt_tokens=calls[0].prompt_tokens,
         )
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One completion, the weights its prompt stated, and the length of that prompt in tokens."""
+
+    completion: Completion
+    asked: Sequence[float] | None
+    prompt_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        return len(self.completion.ids)
+
+
+def _fitting(calls: Sequence[_Call], budget: int) -> list[_Call]:
+    spent = list(accumulate(call.tokens for call in calls))
+    return list(calls[: max(1, sum(total <= budget for total in spent))])
+
+
+def _votes(task: Task, texts: Sequence[Sequence[str | None]]) -> list[list[str | None]] | None:
+    """The votes of answers; None if the task has none."""
+    if type(task).vote is Task.vote:
+        return None
+    return [[None if text is None else task.vote(text) for text in chain] for chain in texts]
 
 
 def _over_all_objectives(
