@@ -7,6 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 from vpo_lightning import build
 from vpo_lightning.engine_choice import check_engine
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.evaluation_rules import check_evaluation
 from vpo_lightning.method_rules import check_method, is_number
 from vpo_lightning.task import Objective, Task
 
@@ -26,6 +27,7 @@ _LEAST: dict[str, float] = {
     "trainer.checkpoint_every": 1,
     "evaluation.num_prompts": 0,
     "evaluation.num_answers": 1,
+    "evaluation.num_tokens": 1,
     "strategy.devices": 1,
     "strategy.num_nodes": 1,
     "ablation.weights.num_draws": 1,
@@ -57,6 +59,41 @@ def check(cfg: DictConfig) -> None:
     Raises:
         ConfigError: Names the key to change.
     """
+    check_ranges(cfg)
+    check_engine(cfg)
+    processes = cfg.strategy.devices * cfg.strategy.num_nodes * cfg.ppo.minibatches
+    prompts = build.prompts_per_step(cfg)
+    if prompts % processes:
+        raise ConfigError(
+            f"rollout.prompts_per_step={cfg.rollout.prompts_per_step}: {prompts} "
+            f"prompts cannot be shared equally by {processes} (strategy.devices x num_nodes x "
+            f"ppo.minibatches)"
+        )
+    _check_overlong(cfg)
+    task = build.build_task(cfg)
+    task.check()
+    build.build_scorer(cfg, task)
+    build.build_prompt(cfg)
+    counts = _numbers_of_objectives(cfg, task)
+    check_method(cfg, counts)
+    check_evaluation(cfg, task, counts)
+    source = build.build_model_source(cfg)
+    source.check()
+    if not hasattr(source, "load"):
+        task.vocabulary()
+        if not cfg.warmup:
+            raise ConfigError(
+                "warmup=none: a model built from nothing knows nothing; choose a warmup (e.g. "
+                "warmup=maze), or a pretrained model"
+            )
+
+
+def check_ranges(cfg: DictConfig) -> None:
+    """Refuses single values that cannot work; keys that the config does not have are left alone.
+
+    Raises:
+        ConfigError: Names the key to change.
+    """
     for key, least in _LEAST.items():
         value = OmegaConf.select(cfg, key)
         if value is not None and (not is_number(value) or value < least):
@@ -77,32 +114,6 @@ def check(cfg: DictConfig) -> None:
             f"evaluation.num_answers={cfg.evaluation.num_answers} is not a whole number of chains "
             f"of m={cfg.m} answers; set it to a multiple of m"
         )
-    check_engine(cfg)
-    processes = cfg.strategy.devices * cfg.strategy.num_nodes * cfg.ppo.minibatches
-    prompts = build.prompts_per_step(cfg)
-    if prompts % processes:
-        raise ConfigError(
-            f"rollout.prompts_per_step={cfg.rollout.prompts_per_step}: {prompts} "
-            f"prompts cannot be shared equally by {processes} (strategy.devices x num_nodes x "
-            f"ppo.minibatches)"
-        )
-    _check_overlong(cfg)
-    task = build.build_task(cfg)
-    task.check()
-    build.build_scorer(cfg, task)
-    build.build_prompt(cfg)
-    counts = _numbers_of_objectives(cfg, task)
-    check_method(cfg, counts)
-    _check_evaluation(cfg, task, counts)
-    source = build.build_model_source(cfg)
-    source.check()
-    if not hasattr(source, "load"):
-        task.vocabulary()
-        if not cfg.warmup:
-            raise ConfigError(
-                "warmup=none: a model built from nothing knows nothing; choose a warmup (e.g. "
-                "warmup=maze), or a pretrained model"
-            )
 
 
 def _check_overlong(cfg: DictConfig) -> None:
@@ -127,41 +138,3 @@ def _numbers_of_objectives(cfg: DictConfig, task: Task) -> set[int]:
         if objectives not in seen:
             seen[objectives] = len(vector.select(objectives))
     return set(seen.values())
-
-
-def _check_evaluation(cfg: DictConfig, task: Task, num_objectives: set[int]) -> None:
-    """Refuses figures and weights that the evaluation at the end could not compute or ask for."""
-    metrics = cfg.evaluation.metrics
-    names = [objective.name for objective in task.rows("train")[0].objectives]
-    unknown = sorted(set(metrics.get("cover") or {}) - set(names))
-    if unknown and cfg.evaluation.num_prompts:
-        raise ConfigError(
-            f"evaluation.metrics.cover={unknown}: no such objective; the task has {names} (use "
-            "evaluation=default)"
-        )
-    for key, values in (
-        ("ks", metrics.get("ks", [])),
-        ("grid_size", [metrics.get("grid_size", 1)]),
-    ):
-        if not all(isinstance(value, int) and value >= 1 for value in values):
-            raise ConfigError(f"evaluation.metrics.{key}={values}: whole numbers from 1 expected")
-    _check_stated_weights(cfg, num_objectives)
-
-
-def _check_stated_weights(cfg: DictConfig, num_objectives: set[int]) -> None:
-    given = cfg.evaluation.get("weights", "fixed")
-    vectors = OmegaConf.to_container(given) if OmegaConf.is_list(given) else given
-    if vectors in ("fixed", "grid"):
-        return
-    counts = " or ".join(str(count) for count in sorted(num_objectives))
-    expected = (
-        f"it must be fixed, grid, or a list of at most evaluation.num_answers="
-        f"{cfg.evaluation.num_answers} vectors of {counts} weights, one for each objective, not "
-        "negative and not all 0"
-    )
-    if not isinstance(vectors, list) or not 1 <= len(vectors) <= cfg.evaluation.num_answers:
-        raise ConfigError(f"evaluation.weights={vectors}: {expected}")
-    for vector in vectors:
-        is_vector = isinstance(vector, list) and {len(vector)} == num_objectives
-        if not is_vector or not all(is_number(v) and v >= 0 for v in vector) or sum(vector) <= 0:
-            raise ConfigError(f"evaluation.weights={vectors}: {vector} is wrong; {expected}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +13,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig
 
 from vpo_lightning import build
-from vpo_lightning.evaluation.pool import PromptPool, write_pools
-from vpo_lightning.evaluation.pool_metrics import mean_figures
+from vpo_lightning.evaluation.results import mean_table, write_json
 from vpo_lightning.evaluation.tables import evaluation_table
 from vpo_lightning.lightning.callbacks.engine import RolloutEngineCallback
 from vpo_lightning.lightning.callbacks.progress import StepProgress
@@ -28,10 +25,21 @@ from vpo_lightning.lightning.strategies import build_strategy
 from vpo_lightning.policy.export import export_policy
 from vpo_lightning.policy.loading import load_model
 from vpo_lightning.policy.weights import full_weights, load_full_weights
-from vpo_lightning.prompting import PromptStyle, SingleAnswer
-from vpo_lightning.rollout.engine import RolloutEngine, SamplingSettings
+from vpo_lightning.pool_evaluation import (
+    build_sampler,
+    pool_plan,
+    sampled,
+    start_versions,
+    test_rows,
+    write_results,
+)
+from vpo_lightning.rollout.credit import Exchange
+from vpo_lightning.rollout.engine import RolloutEngine
+from vpo_lightning.rollout.pool_runs import ALONE, sample_pools
 from vpo_lightning.rollout.pools import PoolSampler
+from vpo_lightning.rollout.rehearsal import rehearse
 from vpo_lightning.rollout.store import remove_rollouts_from
+from vpo_lightning.task import Task
 
 
 def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
@@ -41,9 +49,10 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     """
     started = time.perf_counter()
     L.seed_everything(cfg.seed, verbose=False)
+    task = build.build_task(cfg)
+    _rehearse(cfg, task)
     start = build.start_policy(cfg)
     warmed = time.perf_counter()
-    task = build.build_task(cfg)
     encode = build.build_encoder(cfg, start)
     collector = build.build_collector(cfg, task, encode)
     data = build.build_data(cfg, task, collector)
@@ -77,15 +86,8 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
         is_writer=trainer.is_global_zero,
     )
     if not stop.is_requested and cfg.evaluation.num_prompts:
-        sampler = PoolSampler(
-            task,
-            cast(RolloutEngine, engine.engine),
-            encode,
-            cfg.evaluation.num_answers,
-            cfg.evaluation.seed,
-            build.evaluation_weights(cfg),
-            build.build_reward_vector(cfg),
-            scorer=collector.scorer,
+        sampler = build_sampler(
+            cfg, task, cast(RolloutEngine, engine.engine), encode, collector.scorer
         )
         summary["evaluation"] = _evaluate(cfg, folder, sampler, module, start, trainer)
         summary["seconds"]["evaluation"] = time.perf_counter() - trained
@@ -97,6 +99,13 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
         print(evaluation_table(summary.get("evaluation", {})))
         print(f"results: {folder}", flush=True)
     return summary
+
+
+def _rehearse(cfg: DictConfig, task: Task) -> None:
+    """Tries the method on random rewards for the first prompts: an error need not wait longer."""
+    vector, rows = build.build_reward_vector(cfg), task.rows("train")
+    first = [vector.select(rows[i].objectives) for i in range(min(8, len(rows)))]
+    rehearse(build.build_method(cfg.ablation, vector), first, build.group_size(cfg))
 
 
 def _trainer(cfg: DictConfig, folder: Path, stop: GracefulStop, engine: L.Callback) -> L.Trainer:
@@ -173,36 +182,24 @@ def _evaluate(
 ) -> dict[str, Any]:
     """The figures of start and trained policy at each temperature, by row of the final table."""
     style = build.build_prompt(cfg)
-    name = cfg.name
-    versions: list[tuple[str, PromptStyle, str]] = [("start", SingleAnswer(), "start, single")]
-    if style.num_answers > 1:
-        versions.append(("start", style, "start, chains"))
-    versions.append(("trained", style, name))
-    test = sampler.task.rows("test")
-    rows = [test[i] for i in range(min(cfg.evaluation.num_prompts, len(test)))]
-    mine = rows[trainer.global_rank :: trainer.world_size]
-    metrics = build.build_pool_metrics(cfg)
-    results: dict[str, Any] = {}
+    best = folder / "checkpoints" / "best.ckpt"
+    uses_best = cfg.evaluation.checkpoint == "best" and best.exists()
+    rows, plan = test_rows(cfg, sampler.task), pool_plan(cfg)
+    trained = best if uses_best else folder / "policy"
+    versions = [(start, name, asked) for name, asked in start_versions(style)]
     loaded = None
-    for which, prompt, label in versions:
-        if which != loaded:
+    for place, name, asked in [*versions, (trained, cfg.name, style)]:
+        if place != loaded:
+            which = "start" if place == start else "trained"
             sampler.engine.load_weights(_weights(cfg, folder, module, start, which), -1)
-            loaded = which
-        for temperature in cfg.evaluation.temperatures:
-            sampling = SamplingSettings(
-                max_tokens=cfg.rollout.sampling.max_tokens,
-                temperature=temperature,
-                top_p=cfg.evaluation.top_p,
-            )
-            pools = _gathered(sampler.sample(mine, prompt, sampling), trainer)
-            if trainer.is_global_zero:
-                stem = label.replace(", ", "_")
-                write_pools(pools, folder / "pools" / f"{stem}_T{temperature}.parquet")
-            figures = mean_figures([metrics.per_prompt(pool) for pool in pools])
-            results.setdefault(f"T={temperature}", {})[label] = figures
-    if trainer.is_global_zero:
-        write_json(results, folder / "eval.json")
-    return results
+            loaded = place
+        policy = sampled(cfg, name, asked, place)
+        exchange = _exchange(trainer)
+        sample_pools(sampler, policy, rows, plan, folder / "pools", exchange, replaces=True)
+    if not trainer.is_global_zero:
+        return {}
+    results = write_results(folder, build.build_pool_metrics(cfg), cfg.name)
+    return mean_table(results.evaluations)
 
 
 def _weights(
@@ -220,18 +217,12 @@ def _weights(
     return full_weights(policy)
 
 
-def _gathered(pools: list[PromptPool], trainer: L.Trainer) -> list[PromptPool]:
-    """The pools of all processes, in the order of the prompts."""
-    if trainer.world_size == 1:
-        return pools
-    shares: list[Any] = [None] * trainer.world_size
-    torch.distributed.all_gather_object(shares, pools)
-    longest = max(len(share) for share in shares)
-    return [share[i] for i in range(longest) for share in shares if i < len(share)]
+def _exchange(trainer: L.Trainer) -> Exchange:
+    """How the processes of the trainer share prompts."""
 
+    def gather(value: Any) -> list[Any]:
+        shares: list[Any] = [None] * trainer.world_size
+        torch.distributed.all_gather_object(shares, value)
+        return shares
 
-def write_json(value: Any, path: Path) -> None:
-    """Writes JSON to a temporary name and renames it."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    return ALONE if trainer.world_size == 1 else Exchange(trainer.global_rank, gather)
