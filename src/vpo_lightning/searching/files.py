@@ -45,7 +45,7 @@ def write_result(
     for search in searches:
         spent.add(search.spent)
         failures.update(search.failures)
-    kinds = ("timeout", "failed", "unparsed", "missing", "truncated")
+    kinds = ("timeout", "failed", "unparsed", "missing", "truncated", "ended_early", "stalled")
     curves = [search.curve.points for search in searches]
     result = {
         "format": 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,15 +24,12 @@ _CLIENT_GONE_STATUS = 499
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def create_app(
-    service: ChatService, api_key: str | None = None, routes: Sequence[Route] = ()
-) -> Starlette:
+def create_app(service: ChatService, api_key: str | None = None) -> Starlette:
     """The application.
 
     Args:
         service: Answers chat completion requests.
         api_key: Every request but ``/health`` needs it as a bearer token; None needs none.
-        routes: Further routes.
     """
 
     def guarded(handler: Handler) -> Handler:
@@ -68,14 +65,8 @@ def create_app(
             Route("/v1/chat/completions", guarded(chat), methods=["POST"]),
             Route("/v1/models", guarded(models), methods=["GET"]),
             Route("/health", health, methods=["GET"]),
-            *routes,
         ],
-        exception_handlers={
-            ApiError: _api_error,
-            HTTPException: _http_error,
-            ClientDisconnect: _gone,
-            Exception: _unexpected,
-        },
+        exception_handlers=ERROR_HANDLERS,
         lifespan=lifespan,
     )
 
@@ -129,3 +120,12 @@ async def _unexpected(request: Request, error: Exception) -> Response:
     del request
     body: dict[str, Any] = ApiError(500, f"internal error: {type(error).__name__}").body()
     return JSONResponse(body, 500)
+
+
+ERROR_HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
+    ApiError: _api_error,
+    HTTPException: _http_error,
+    ClientDisconnect: _gone,
+    Exception: _unexpected,
+}
+"""Every error in the OpenAI shape."""
