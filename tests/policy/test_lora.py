@@ -140,12 +140,9 @@ def test_targets_are_found_by_the_last_words_of_a_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("targets", "message"),
     [
-        (
-            {"targets": ["query"]},
-            r"model\.lora\.targets: .* no linear layer query; it has down_proj, ",
-        ),
+        (["query"], r"model\.lora\.targets: .* no linear layer query; it has down_proj, "),
         (["embed_tokens"], "no linear layer embed_tokens"),
         (["lm_head"], "lm_head is tied to the input embedding"),
     ],
