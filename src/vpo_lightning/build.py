@@ -20,6 +20,7 @@ from vpo_lightning.scoring_pool import ScoringPool
 from vpo_lightning.task import PromptRow, Task
 
 if TYPE_CHECKING:
+    from vpo_lightning.evaluation.alarms import AlarmThresholds
     from vpo_lightning.evaluation.pool_metrics import PoolMetrics
     from vpo_lightning.lightning.datamodule import RolloutDataModule
     from vpo_lightning.lightning.module import VPOModule
@@ -256,6 +257,13 @@ def evaluation_weights(cfg: DictConfig) -> Any:
     """What goal-conditioned prompts are asked with in evaluation: fixed, grid or weight vectors."""
     given = cfg.evaluation.get("weights", "fixed")
     return given if isinstance(given, str) else [[float(v) for v in vector] for vector in given]
+
+
+def build_alarm_thresholds(cfg: DictConfig) -> AlarmThresholds:
+    """When training warns; runs of earlier versions say nothing about it."""
+    from vpo_lightning.evaluation.alarms import AlarmThresholds
+
+    return instantiate(cfg.alarms) if "alarms" in cfg else AlarmThresholds()
 
 
 def build_pool_metrics(cfg: DictConfig) -> PoolMetrics:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,8 +14,11 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig
 
 from vpo_lightning import build
+from vpo_lightning.evaluation.cost import gain_per_million_tokens, total_cost
 from vpo_lightning.evaluation.results import mean_table, write_json
 from vpo_lightning.evaluation.tables import evaluation_table
+from vpo_lightning.lightning.callbacks.alarms import TrainingAlarms
+from vpo_lightning.lightning.callbacks.cost import StepCost
 from vpo_lightning.lightning.callbacks.engine import RolloutEngineCallback
 from vpo_lightning.lightning.callbacks.progress import StepProgress
 from vpo_lightning.lightning.callbacks.samples import RolloutWriter
@@ -61,7 +65,9 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
         lambda: build.build_engine(cfg, start, str(cast(L.Trainer, trainer).strategy.root_device))
     )
     stop = GracefulStop()
-    trainer = _trainer(cfg, folder, stop, engine)
+    objectives = [objective.name for objective in task.rows("train")[0].objectives]
+    alarms = TrainingAlarms(folder, objectives, build.build_alarm_thresholds(cfg))
+    trainer = _trainer(cfg, folder, stop, [engine, alarms])
     checkpoint = folder / "checkpoints" / "last.ckpt"
     resumes = checkpoint.exists()
     if trainer.is_global_zero:
@@ -78,6 +84,9 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
         "seconds": {"warm-up": warmed - started, "training": trained - warmed},
     }
     summary["training"] = _last_figures(folder)
+    summary["objectives"] = objectives
+    summary["alarms"] = [asdict(alarm) for alarm in alarms.alarms]
+    summary["cost"] = total_cost(read_metrics(folder) if module.step else [])
     export_policy(
         cast(torch.nn.Module, module.policy),
         start,
@@ -91,6 +100,7 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
         )
         summary["evaluation"] = _evaluate(cfg, folder, sampler, module, start, trainer)
         summary["seconds"]["evaluation"] = time.perf_counter() - trained
+        summary["cost"]["gain_per_million_tokens"] = _gain(cfg, summary)
     engine.close()
     summary["scoring"] = dict(collector.scorer.counters())
     collector.scorer.close()
@@ -108,12 +118,15 @@ def _rehearse(cfg: DictConfig, task: Task) -> None:
     rehearse(build.build_method(cfg.ablation, vector), first, build.group_size(cfg))
 
 
-def _trainer(cfg: DictConfig, folder: Path, stop: GracefulStop, engine: L.Callback) -> L.Trainer:
+def _trainer(
+    cfg: DictConfig, folder: Path, stop: GracefulStop, others: Sequence[L.Callback]
+) -> L.Trainer:
     validates = cfg.trainer.validate_every
     callbacks: list[L.Callback] = [
-        engine,
+        *others,
         stop,
         RolloutWriter(folder / "rollouts"),
+        StepCost(),
         StepProgress(cfg.trainer.max_steps),
         StepCheckpoint(folder / "checkpoints", cfg.trainer.checkpoint_every, stop),
     ]
@@ -200,6 +213,15 @@ def _evaluate(
         return {}
     results = write_results(folder, build.build_pool_metrics(cfg), cfg.name)
     return mean_table(results.evaluations)
+
+
+def _gain(cfg: DictConfig, summary: Mapping[str, Any]) -> dict[str, float]:
+    """What training gained at the headline temperature for each 10^6 tokens it generated."""
+    rows = summary["evaluation"].get(f"T={float(cfg.evaluation.temperatures[0])}")
+    if not rows:
+        return {}
+    tokens = summary["cost"]["generated_tokens"]
+    return gain_per_million_tokens(rows[cfg.name], rows["start, single"], tokens)
 
 
 def _weights(

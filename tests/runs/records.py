@@ -13,9 +13,9 @@ from vpo_lightning.rollout.store import read_rollouts
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
-    """The metrics of each step, without wall-clock figures."""
+    """The metrics of each step, without figures of the machine: seconds and memory."""
     return [
-        {key: value for key, value in record.items() if not key.startswith("time/")}
+        {key: value for key, value in record.items() if not key.startswith(("time/", "memory/"))}
         for record in read_metrics(folder)
     ]
 

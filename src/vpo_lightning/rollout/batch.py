@@ -48,6 +48,7 @@ class RolloutBatch:
         groups: One entry for each prompt.
         metrics: Figures of this batch by metric key; means over this process's rollouts.
         seconds: Time spent by stage ("generate", "score", "prompt").
+        cost: Counts of everything that was sampled for it (`rollout.metrics.rollout_cost`).
     """
 
     step: int
@@ -55,6 +56,7 @@ class RolloutBatch:
     groups: list[RolloutGroup]
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    cost: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from vpo_lightning.rollout.engine import (
     RolloutEngine,
     SamplingSettings,
 )
-from vpo_lightning.rollout.metrics import rollout_metrics
+from vpo_lightning.rollout.metrics import rollout_cost, rollout_metrics
 from vpo_lightning.scorer import Scorer
 from vpo_lightning.scoring import ScoredCompletion
 from vpo_lightning.task import Objective, PromptRow, Task
@@ -120,6 +120,7 @@ class RolloutCollector:
         ]
         batch = RolloutBatch(step, self.engine.version, groups, seconds=clock.seconds)
         batch.metrics = rollout_metrics(groups, tensors.rewards, tensors.objective_mask)
+        batch.cost = rollout_cost(groups)
         if not math.isnan(error := standard_error(method, tensors)):
             batch.metrics["rollout/set_reward_standard_error"] = error
         clock.lap("prompt")

@@ -70,7 +70,8 @@ def collect_with_signal(
     }
     groups = credit(good[:count] + rest[:filled])
     metrics["rollout/max_abs_advantage"] = max(float(g.advantages.abs().max()) for g in groups)
-    return replace(batches[0], groups=groups, metrics=metrics, seconds=seconds)
+    cost = {name: sum(batch.cost[name] for batch in batches) for name in batches[0].cost}
+    return replace(batches[0], groups=groups, metrics=metrics, seconds=seconds, cost=cost)
 
 
 def credited_together(

@@ -12,6 +12,7 @@ from vpo_lightning.core.gdpo import floored_objectives
 from vpo_lightning.core.metrics import pairwise_diversity
 from vpo_lightning.core.signal import groups_with_signal, signal_report
 from vpo_lightning.rollout.batch import RolloutGroup
+from vpo_lightning.rollout.store import win_shares
 
 
 def rollout_metrics(
@@ -61,11 +62,34 @@ def rollout_metrics(
     if rewards.shape[2] == 1:
         flat = floored_objectives(rewards, objective_mask)
         metrics["rollout/flat_objective_fraction"] = float(flat.sum() / objective_mask.sum())
+    metrics |= _win_shares(groups)
     names = [[o.name for o in group.row.objectives] for group in groups]
     if all(group_names == names[0] for group_names in names):
         for k, name in enumerate(names[0]):
             metrics[f"rollout/{name}"] = _mean([a.rewards[k] for a in answers])
     return metrics
+
+
+def rollout_cost(groups: Sequence[RolloutGroup]) -> dict[str, int]:
+    """What sampling and scoring took: tokens and calls of the task's `score`.
+
+    A prompt's tokens count once for its group, however many completions it has.
+    """
+    scored = [scored for group in groups for scored in group.scored]
+    return {
+        "prompt_tokens": sum(len(group.prompt_ids) for group in groups),
+        "generated_tokens": sum(len(c.ids) for group in groups for c in group.completions),
+        "scorer_calls": sum(completion.num_parsed for completion in scored),
+    }
+
+
+def _win_shares(groups: Sequence[RolloutGroup]) -> dict[str, float]:
+    """The mean share of the weight draws that each slot of a chain wins."""
+    shares = [win_shares(group, g) for group in groups for g in range(len(group.scored))]
+    if not shares or len(shares[0]) < 2 or any(None in of_slots for of_slots in shares):
+        return {}
+    means = torch.tensor(shares, dtype=torch.float64).mean(0).tolist()
+    return {f"rollout/win_share/{slot}": share for slot, share in enumerate(means)}
 
 
 def _diversity(group: RolloutGroup) -> float:
