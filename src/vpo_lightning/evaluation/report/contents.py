@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from vpo_lightning.evaluation.intervals import Difference
+from vpo_lightning.evaluation.pool_metrics import PoolMetrics
 from vpo_lightning.evaluation.report import headline
 from vpo_lightning.evaluation.report.browser import (
     Pictures,
@@ -111,15 +114,15 @@ def _view(
 ) -> dict[str, Any]:
     """What the template writes without scripts."""
     match = headline.contest(runs, entries)
-    paired = {} if match is None else paired_differences(match)
+    gaps = {} if match is None else _gaps(match, runs[0])
     settings = list(dict.fromkeys(entry.setting for entry in entries))
     return {
         "title": _title(runs),
         "facts": _facts(runs),
         "written": datetime.now().astimezone().strftime("%d %B %Y, %H:%M"),
         "match": match,
-        "verdict": [] if match is None else headline.verdict(match, paired),
-        "tiles": [] if match is None else headline.tiles(match, paired),
+        "verdict": [] if match is None else headline.verdict(match, gaps),
+        "tiles": [] if match is None else headline.tiles(match, gaps),
         "alarms": [(run.label, alarm) for run in runs for alarm in run_alarms(run)],
         "tables": [_table(entries, setting) for setting in settings],
         "runs": [_run_view(run) for run in runs],
@@ -130,6 +133,18 @@ def _view(
         "only": found.get("only", []),
         "number": headline.number,
     }
+
+
+def _gaps(match: headline.Contest, run: Run) -> dict[str, Difference]:
+    """The headline's differences with intervals, on the weight grid that the run's config names."""
+    keys = headline.headline_figures([*match.heroes, *match.rivals])
+    settings = run.config.get("evaluation")
+    named = settings.get("metrics") if isinstance(settings, dict) else None
+    metrics = PoolMetrics()
+    for field in ("grid_size", "grid_seed", "deployed_answers"):
+        if isinstance(value := (named or {}).get(field), int):
+            metrics = replace(metrics, **{field: value})
+    return paired_differences(match.heroes, match.rivals, keys, metrics)
 
 
 def _title(runs: Sequence[Run]) -> str:

@@ -33,9 +33,8 @@ COLUMNS = {
     "nonzero_fraction": "non-zero",
     "diversity": "diversity",
     "cover": "cover",
-    "pareto_count": "Pareto answers",
-    "hypervolume": "hypervolume",
-    "distinct_answers": "distinct",
+    "pareto_count": "on the front",
+    "distinct_fraction": "distinct",
 }
 """Titles of the table's columns after those with k."""
 

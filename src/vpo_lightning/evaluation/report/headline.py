@@ -8,25 +8,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from vpo_lightning.evaluation.intervals import Difference
 from vpo_lightning.evaluation.report.evaluations import Evaluated, column_title
 from vpo_lightning.evaluation.report.folders import Run
 
 BASELINE = "grpo"
 _MINUS = "\N{MINUS SIGN}"
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A mean difference over prompts with its 95% interval; low and high are None without one."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the interval leaves out zero."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True)
@@ -106,7 +93,8 @@ def tiles(match: Contest, differences: Mapping[str, Difference]) -> list[dict[st
     for key in headline_figures([*match.heroes, *match.rivals]):
         mine = fmean(entry.figures[key][0] for entry in match.heroes)
         theirs = fmean(entry.figures[key][0] for entry in match.rivals)
-        difference = differences.get(key, Difference(mine - theirs))
+        gap = differences.get(key)
+        difference = mine - theirs if gap is None else gap.difference
         found.append(
             {
                 "key": key,
@@ -115,9 +103,9 @@ def tiles(match: Contest, differences: Mapping[str, Difference]) -> list[dict[st
                 "figure": column_title(key),
                 "value": number(mine),
                 "rival": number(theirs),
-                "difference": signed(difference.mean),
-                "interval": _interval(difference),
-                "direction": _direction(difference),
+                "difference": signed(difference),
+                "interval": "" if gap is None else f"{signed(gap.low)} to {signed(gap.high)}",
+                "direction": _direction(difference, gap),
             }
         )
     return found
@@ -150,21 +138,15 @@ def verdict(match: Contest, differences: Mapping[str, Difference]) -> list[str]:
 
 
 def _bracket(tile: Mapping[str, Any]) -> str:
-    return f", 95% interval {tile['interval']}" if tile["interval"] else ", no interval"
+    return f"; 95% interval {tile['interval']}" if tile["interval"] else ""
 
 
-def _interval(difference: Difference) -> str:
-    if difference.low is None or difference.high is None:
-        return ""
-    return f"{signed(difference.low)} to {signed(difference.high)}"
-
-
-def _direction(difference: Difference) -> str:
-    """Up or down; even if the interval holds zero, or without one if three digits show none."""
-    has_interval = difference.low is not None
-    if (has_interval and not difference.is_clear) or abs(difference.mean) < 0.0005:
+def _direction(difference: float, gap: Difference | None) -> str:
+    """Up or down; even if the interval holds zero, or if three digits show no difference."""
+    is_unclear = gap is not None and gap.low <= 0 <= gap.high
+    if is_unclear or abs(difference) < 0.0005:
         return "even"
-    return "up" if difference.mean > 0 else "down"
+    return "up" if difference > 0 else "down"
 
 
 def number(value: float) -> str:

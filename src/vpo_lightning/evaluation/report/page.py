@@ -18,7 +18,16 @@ _PACKAGE = "vpo_lightning.evaluation.report"
 _LIBRARIES = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js")
 _SCRIPTS = (
     *("dom.js", "format.js", "pictures.js", "charts.js", "lines.js"),
-    *("training.js", "answers.js", "compare.js", "slots.js", "search.js", "rollouts.js", "page.js"),
+    *(
+        "training.js",
+        "answers.js",
+        "compare.js",
+        "slots.js",
+        "search.js",
+        "strips.js",
+        "rollouts.js",
+        "page.js",
+    ),
 )
 _STYLES = ("base.css", "charts.css", "browser.css", "media.css")
 

@@ -77,6 +77,7 @@ function rolloutView(group, rollout) {
     el("div", { class: "completion", tabindex: "0", role: "region", "aria-label": "Completion" }, markedText(rollout)),
     el("h3", {}, "Rewards"),
     el("div", { class: "scroll" }, answerTable(group.objectives, rollout.answers)),
+    winnerStrips(group.objectives, rollout.answers),
   );
   const isDrawing = rollout.picture?.[0] === "svg";
   if (!rollout.picture) return el("div", { class: "rollout plain" }, main);

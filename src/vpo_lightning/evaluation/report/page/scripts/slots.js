@@ -15,9 +15,8 @@ function slotCards() {
         witness.steps.map((step, i) => [number(step), ...witness.shares[i].map(percent)])),
     );
     const card = el("article", { class: "card" }, el("h3", {}, swatch(label), " ", label), figure);
-    card.append(slotTable(witness));
-    if (witness.winners) card.append(winnerLine(witness.winners));
-    if (witness.objectives?.length > 1) card.append(...slotMap(witness));
+    card.append(slotTable(witness), winnerLine(witness.winners));
+    if (witness.objectives?.length > 1) card.append(slotMap(witness));
     place.append(card);
     return () => drawShares(plot, label, witness);
   });
@@ -49,7 +48,7 @@ async function drawShares(plot, label, witness) {
 
 function slotTable(witness) {
   return table("At the end of training", ["", "wins", "copies", "unparsed"], witness.slots.map((row) => [
-    slotName(row.slot),
+    slotName(row.slot, true),
     el("td", {}, percent(row.share), row.is_dead ? el("span", { class: "flag" }, "dead") : null),
     percent(row.copies),
     percent(row.unparsed),
@@ -58,16 +57,14 @@ function slotTable(witness) {
 
 /** How many slots of a chain win something: a set whose first answer wins all is no set. */
 function winnerLine(winners) {
-  const parts = winners.map((share, i) => `${i + 1} in ${percent(share)}`).join(", ");
-  return el("p", { class: "small" }, `Answers of a chain that win something: ${parts} of the chains.`);
+  const parts = winners.map((share, i) => `${i + 1} in ${percent(share)} of chains`).join(", ");
+  return el("p", { class: "small" }, `Answers that win something: ${parts}.`);
 }
 
 function slotMap(witness) {
-  const rows = witness.map.map((row, slot) => [slotName(slot + 1), ...row.map((v) => heatCell(v, percent))]);
-  return [
-    el("h4", {}, "Wins by the objective that the weights stress"),
-    el("div", { class: "scroll" }, table(null, ["", ...witness.objectives], rows, { class: "heat" })),
-  ];
+  const rows = witness.map.map((row, slot) => [slotName(slot + 1, true), ...row.map((v) => heatCell(v, percent))]);
+  const caption = "Wins by the objective that the weights stress";
+  return el("div", { class: "scroll" }, table(caption, ["", ...witness.objectives], rows, { class: "heat" }));
 }
 
 /** A cell whose depth of colour is its value from 0 to 1; the value stands in it too. */
