@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vpo_lightning.rollout.collector import RolloutCollector
     from vpo_lightning.rollout.credit import Method
     from vpo_lightning.rollout.engine import RolloutEngine
+    from vpo_lightning.rollout.handover import HandoverSettings
 
 
 def build_task(cfg: DictConfig) -> Task:
@@ -133,6 +134,11 @@ def build_engine(cfg: DictConfig, folder: str, device: str) -> RolloutEngine:
     return instantiate(cfg.engine)(
         folder, dtype=cfg.model.dtype, device=device, trust_remote_code=trusted
     )
+
+
+def build_handover(cfg: DictConfig) -> HandoverSettings:
+    """The limits of handing weights to the engine."""
+    return instantiate(cfg.rollout.handover)
 
 
 def build_collector(

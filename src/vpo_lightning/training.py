@@ -62,7 +62,8 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     data = build.build_data(cfg, task, collector)
     module = build.build_module(cfg, start)
     engine = RolloutEngineCallback(
-        lambda: build.build_engine(cfg, start, str(cast(L.Trainer, trainer).strategy.root_device))
+        lambda: build.build_engine(cfg, start, str(cast(L.Trainer, trainer).strategy.root_device)),
+        build.build_handover(cfg),
     )
     stop = GracefulStop()
     objectives = [objective.name for objective in task.rows("train")[0].objectives]

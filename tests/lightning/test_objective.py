@@ -118,7 +118,7 @@ def test_token_weights_scale_the_loss_and_missing_ones_do_not() -> None:
     torch.testing.assert_close(loss, plain)
     figures = weighed.metrics({key: float(value) for key, value in sums.items()})
     assert figures["train/importance_missing_fraction"] == 1.0
-    assert figures["rollout/logprob_mismatch"] == 0.0
+    assert figures["train/logprob_mismatch"] == 0.0
 
 
 def test_kl_in_the_reward_lowers_the_advantage_of_each_token() -> None:

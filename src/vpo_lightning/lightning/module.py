@@ -13,6 +13,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from vpo_lightning.core.seeding import derive_seed
+from vpo_lightning.core.types import TokenBatch
 from vpo_lightning.lightning.objective import PolicyObjective
 from vpo_lightning.policy.logprobs import Logprobs
 from vpo_lightning.policy.lora import adapted_layers
@@ -139,7 +140,6 @@ class VPOModule(L.LightningModule):
     def prepare(self, micro_batch: MicroBatch) -> MicroBatch:
         """Adds what is computed before the first update: old and reference log-probabilities."""
         start = time.perf_counter()
-        policy = cast(nn.Module, self.policy)
         moved = micro_batch.to(self.device)
         with torch.no_grad():
             if self._reference is not None:
@@ -147,11 +147,21 @@ class VPOModule(L.LightningModule):
                     logprobs, _ = self._logprobs(reference, moved.tokens)
                 moved = replace(moved, reference_logprobs=logprobs)
             if not self._is_single_update:
-                with evaluating(policy):
-                    logprobs, _ = self._logprobs(policy, moved.tokens)
-                moved = replace(moved, old_logprobs=logprobs)
+                moved = replace(moved, old_logprobs=self.policy_logprobs(moved.tokens))
         self._add_seconds("reference", start)
         return moved
+
+    def policy_logprobs(self, tokens: TokenBatch) -> Tensor:
+        """The policy's log-probabilities of completions, without gradient and dropout."""
+        policy = cast(nn.Module, self.policy)
+        moved = TokenBatch(**{name: ids.to(self.device) for name, ids in vars(tokens).items()})
+        with torch.no_grad(), evaluating(policy):
+            return self._logprobs(policy, moved)[0]
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """What the policy's matrix products are computed in."""
+        return self._logprobs.dtype or cast(Any, self.policy).dtype
 
     def training_step(self, batch: MicroBatch, batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that Lightning's averages keep it exact."""

@@ -132,7 +132,7 @@ class PolicyObjective:
             "train/entropy": "entropy",
             "train/kl": "kl",
             "train/ratio_deviation": "ratio_moved",
-            "rollout/logprob_mismatch": "mismatch",
+            "train/logprob_mismatch": "mismatch",
             "train/importance_missing_fraction": "importance_missing",
         }
         for key, name in token_means.items():

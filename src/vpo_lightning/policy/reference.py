@@ -50,9 +50,10 @@ class ReferencePolicy:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout; then back to training."""
+    """Without dropout; then back to what it was."""
+    was_training = model.training
     model.eval()
     try:
         yield
     finally:
-        model.train()
+        model.train(was_training)
