@@ -11,8 +11,12 @@ from torch import Tensor
 from vpo_lightning.core.gdpo import floored_objectives
 from vpo_lightning.core.metrics import pairwise_diversity
 from vpo_lightning.core.signal import groups_with_signal, signal_report
+from vpo_lightning.evaluation.hypervolume import MAX_OBJECTIVES, hypervolume
 from vpo_lightning.rollout.batch import RolloutGroup
 from vpo_lightning.rollout.store import win_shares
+
+HYPERVOLUME_MARGIN = 0.1
+"""The corner of hypervolumes lies this far below 0, so that an answer with a 0 has a volume too."""
 
 
 def rollout_metrics(
@@ -24,6 +28,7 @@ def rollout_metrics(
 
     `rollout/<objective>` looks at every slot as written; `rollout/trained_reward` at the matrix
     that training uses, where duplicates are zero: the first rises while the second may fall.
+    `rollout/hypervolume` is the share of reward space that a group dominates (up to 6 objectives).
     `rollout/flat_objective_fraction` counts objectives that are equal in their whole group (single
     answers only), `rollout/out_of_range_fraction` rewards outside [0, 1], `rollout/
     guarded_fraction` rollouts whose advantage a guard of the estimator set to 0.
@@ -63,6 +68,8 @@ def rollout_metrics(
         flat = floored_objectives(rewards, objective_mask)
         metrics["rollout/flat_objective_fraction"] = float(flat.sum() / objective_mask.sum())
     metrics |= _win_shares(groups)
+    if rewards.shape[-1] <= MAX_OBJECTIVES:
+        metrics["rollout/hypervolume"] = _mean([_hypervolume(group) for group in groups])
     names = [[o.name for o in group.row.objectives] for group in groups]
     if all(group_names == names[0] for group_names in names):
         for k, name in enumerate(names[0]):
@@ -96,6 +103,13 @@ def _diversity(group: RolloutGroup) -> float:
     """Mean pairwise L1 distance of all reward vectors of a group, as written."""
     rows = [answer.rewards for scored in group.scored for answer in scored.answers]
     return float(pairwise_diversity(torch.tensor(rows, dtype=torch.float64)))
+
+
+def _hypervolume(group: RolloutGroup) -> float:
+    """The share of reward space that the answers of a group dominate, as written."""
+    rows = {tuple(answer.rewards) for scored in group.scored for answer in scored.answers}
+    points = torch.tensor(list(rows), dtype=torch.float64) + HYPERVOLUME_MARGIN
+    return hypervolume(points) / (1 + HYPERVOLUME_MARGIN) ** points.shape[1]
 
 
 def _mean(values: Sequence[float | int]) -> float:
