@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -92,12 +92,12 @@ class Solved:
 
     Attributes:
         scalar: Some answer's scalar reward reaches this.
-        cover: Least value by objective name; where it is not empty it takes the place of `scalar`:
+        cover: Least value by objective name; where it is given it takes the place of `scalar`:
             for each of these objectives some answer reaches its value.
     """
 
     scalar: float = 1.0
-    cover: Mapping[str, float] = field(default_factory=dict)
+    cover: Mapping[str, float] | None = None
 
     def check(self, row: PromptRow) -> None:
         """Refuses objectives that a row does not have.
@@ -106,7 +106,7 @@ class Solved:
             ConfigError: Names them.
         """
         names = [objective.name for objective in row.objectives]
-        unknown = [name for name in self.cover if name not in names]
+        unknown = [name for name in self.cover or () if name not in names]
         if unknown:
             raise ConfigError(f"solved.cover={unknown}: no such objective; the task has {names}")
 
@@ -119,4 +119,4 @@ class Solved:
 
     def parts(self) -> set[str]:
         """The parts that all have to be reached."""
-        return set(self.cover) or {"scalar"}
+        return set(self.cover or ()) or {"scalar"}

@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.engine import (
@@ -50,7 +50,9 @@ class Batcher:
     def submit(
         self, request: GenerationRequest, sampling: SamplingSettings
     ) -> Future[list[Completion]]:
-        """The completions to come.
+        """The completions to come; they may be longer than asked, where others in a batch are.
+
+        A token does not depend on those after it, so what is too long can be cut off.
 
         Raises:
             ApiError: Status 429 if too many wait, 503 if the server is stopping.
@@ -85,9 +87,9 @@ class Batcher:
             groups: dict[SamplingSettings, list[_Job]] = {}
             for job in waiting:
                 if job.future.set_running_or_notify_cancel():
-                    groups.setdefault(job.sampling, []).append(job)
-            for sampling, jobs in groups.items():
-                self._generate(jobs, sampling)
+                    groups.setdefault(replace(job.sampling, max_tokens=1), []).append(job)
+            for jobs in groups.values():
+                self._generate(jobs)
             if is_last:
                 return
 
@@ -105,7 +107,10 @@ class Batcher:
             rows += len(job.request.seeds)
         return jobs, False
 
-    def _generate(self, jobs: Sequence[_Job], sampling: SamplingSettings) -> None:
+    def _generate(self, jobs: Sequence[_Job]) -> None:
+        """Runs requests that differ in their longest completion at most."""
+        longest = max(job.sampling.max_tokens for job in jobs)
+        sampling = replace(jobs[0].sampling, max_tokens=longest)
         try:
             completions = self._engine.generate([job.request for job in jobs], sampling)
         except Exception as error:  # thread boundary: the error belongs to whoever asked
@@ -113,7 +118,7 @@ class Batcher:
                 _fail(jobs, _explained(error))
                 return
             for job in jobs:  # one request must not fail the others of its batch
-                self._generate([job], sampling)
+                self._generate([job])
             return
         for job, row in zip(jobs, completions, strict=True):
             job.future.set_result(row)

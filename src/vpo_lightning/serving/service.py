@@ -63,8 +63,16 @@ class ChatService:
             stop=self._stop_rule(request),
         )
         future = self.batcher.submit(generation, sampling)
-        completions = await asyncio.wrap_future(future)
+        sampled = await asyncio.wrap_future(future)
+        completions = [self._cut(completion, sampling.max_tokens) for completion in sampled]
         return self._body(request, len(prompt_ids), completions)
+
+    def _cut(self, completion: Completion, most: int) -> Completion:
+        """The completion, ended after so many tokens."""
+        if len(completion.ids) <= most:
+            return completion
+        ids = completion.ids[:most]
+        return Completion(ids, completion.logprobs[:most], self.decode(ids), "length")
 
     def _encode(self, request: ChatRequest) -> list[int]:
         messages = [*request.messages]
