@@ -54,6 +54,7 @@ def pool_plan(cfg: DictConfig) -> PoolPlan:
         float(cfg.evaluation.top_p),
         cfg.evaluation.get("max_tokens") or cfg.rollout.sampling.max_tokens,
         seeds(cfg),
+        int(cfg.evaluation.get("calls_at_a_time", 2048)),
     )
 
 

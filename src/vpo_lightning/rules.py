@@ -28,6 +28,7 @@ _LEAST: dict[str, float] = {
     "evaluation.num_prompts": 0,
     "evaluation.num_answers": 1,
     "evaluation.num_tokens": 1,
+    "evaluation.calls_at_a_time": 1,
     "strategy.devices": 1,
     "strategy.num_nodes": 1,
     "ablation.weights.num_draws": 1,
@@ -35,6 +36,7 @@ _LEAST: dict[str, float] = {
     "rollout.soft_overlong_tokens": 0,
     "rollout.sampling_rounds": 1,
     "ablation.group_factor": 1,
+    "report_rollouts": 0,
 }
 _FRACTIONS = ("loss.kl_coefficient",)
 _POSITIVE = (

@@ -44,7 +44,7 @@ class Evaluation:
     files: list[Path]
     figures: Mapping[str, Figures]
     errors: Mapping[str, Figures]
-    sizes: Mapping[str, float]
+    sizes: Mapping[str, float | int]
 
     @property
     def title(self) -> str:
@@ -195,7 +195,7 @@ def _record(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _sizes(pools: Sequence[PromptPool]) -> dict[str, float]:
+def _sizes(pools: Sequence[PromptPool]) -> dict[str, float | int]:
     calls = sum(len(pool.rewards) for pool in pools)
     return {
         "answers_per_call": len(pools[0].rewards[0]),

@@ -35,7 +35,7 @@ class PoolPlan:
     top_p: float
     max_tokens: int
     seeds: Sequence[int]
-    calls_at_a_time: int = 2048
+    calls_at_a_time: int
 
 
 @dataclass(frozen=True)
