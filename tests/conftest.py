@@ -21,6 +21,7 @@ SMALL = (
     "trainer.validate_every=0",
     "trainer.checkpoint_every=1",
     "evaluation.num_prompts=0",
+    "report_rollouts=null",
 )
 """Overrides of a run of seconds, without validation and evaluation."""
 

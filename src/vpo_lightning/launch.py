@@ -56,7 +56,7 @@ def die_with_parent() -> None:
 
 
 def launch(cfg: DictConfig, folder: Path) -> int:
-    """Trains in `folder` and returns the exit status of the worker processes.
+    """Trains in `folder`, then reports; returns the exit status of the worker processes.
 
     SIGINT and SIGTERM are passed on: the worker stops at the next step boundary.
     """
@@ -82,4 +82,12 @@ def launch(cfg: DictConfig, folder: Path) -> int:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+    if status == 0 and cfg.get("report_rollouts") is not None:
+        report(folder, cfg.report_rollouts)
     return status if status >= 0 else 128 - status
+
+
+def report(folder: Path, rollouts: int) -> None:
+    """Writes ``report.html`` in a process of its own: if it fails, the run has not."""
+    command = [sys.executable, "-m", "vpo_lightning.report", str(folder)]
+    subprocess.run([*command, f"--rollouts={rollouts}"], check=False)

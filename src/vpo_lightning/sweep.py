@@ -9,6 +9,8 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from vpo_lightning.launch import report
+
 SHOWN = {
     "best@1": "best@1",
     "best@3": "best@3",
@@ -43,6 +45,17 @@ class ComparisonTable(Callback):
         text = compare_runs(folder, self._baseline)
         (folder / "comparison.md").write_text(text, encoding="utf-8")
         print(f"\n{text}\n{folder / 'comparison.md'}")
+
+
+class SweepReport(Callback):
+    """Writes ``report.html`` about all runs into the sweep's folder."""
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Reports what the jobs left behind, failed ones too."""
+        del kwargs
+        folder = Path(config.hydra.sweep.dir)
+        if config.report_rollouts is not None and any(folder.rglob("config.yaml")):
+            report(folder, config.report_rollouts)
 
 
 def compare_runs(folder: Path, baseline: str) -> str:

@@ -62,7 +62,7 @@ def report_page(
         "search": found.get("charts", []),
         "held_out": any(entry.pool for entry in entries if not entry.is_start),
     }
-    view = _view(runs, entries, found) | {
+    view = _view(runs, entries, found, objectives) | {
         "sample": [(label, counts[label]) for label in counts],
         "has_rollouts": any(counts.values()),
         "has_compared": any(compared.values()),
@@ -110,7 +110,10 @@ def _run_data(coloured: tuple[Run, int, int], index: int) -> dict[str, Any]:
 
 
 def _view(
-    runs: Sequence[Run], entries: Sequence[Evaluated], found: Mapping[str, Any]
+    runs: Sequence[Run],
+    entries: Sequence[Evaluated],
+    found: Mapping[str, Any],
+    objectives: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """What the template writes without scripts."""
     match = headline.contest(runs, entries)
@@ -123,7 +126,9 @@ def _view(
         "match": match,
         "verdict": [] if match is None else headline.verdict(match, gaps),
         "tiles": [] if match is None else headline.tiles(match, gaps),
-        "alarms": [(run.label, alarm) for run in runs for alarm in run_alarms(run)],
+        "alarms": [
+            (run.label, alarm) for run in runs for alarm in run_alarms(run, objectives[run.label])
+        ],
         "tables": [_table(entries, setting) for setting in settings],
         "runs": [_run_view(run) for run in runs],
         "differences": differences({run.label: run.config for run in runs}),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
+from vpo_lightning.evaluation.alarms import AlarmThresholds, find_alarms
 from vpo_lightning.evaluation.report.curves import is_number
 from vpo_lightning.evaluation.report.folders import Run
 
@@ -16,28 +18,22 @@ _SUMS = {
 }
 
 
-def run_alarms(run: Run) -> list[dict[str, Any]]:
-    """The alarms of a run, from its summary, or while it goes on from its metrics.
-
-    Each is ``{"name", "message", "first_step", "last_step"}``.
-    """
+def run_alarms(run: Run, objectives: Sequence[str]) -> list[dict[str, Any]]:
+    """The alarms of a run: as its summary says, or found in the metrics while it goes on."""
     stored = run.summary.get("alarms")
     if isinstance(stored, list):
         return [alarm for alarm in stored if isinstance(alarm, dict)]
-    raised: dict[str, list[int]] = {}
-    for record in run.metrics:
-        for key, value in record.items():
-            if key.startswith("alarm/") and value:
-                raised.setdefault(key.removeprefix("alarm/"), []).append(int(record["step"]))
-    return [
-        {
-            "name": name,
-            "message": name.replace("_", " "),
-            "first_step": steps[0],
-            "last_step": steps[-1],
-        }
-        for name, steps in raised.items()
-    ]
+    records = [{k: v for k, v in record.items() if is_number(v)} for record in run.metrics]
+    return [asdict(alarm) for alarm in find_alarms(records, objectives, _thresholds(run))]
+
+
+def _thresholds(run: Run) -> AlarmThresholds:
+    """As the run's config has them."""
+    given = run.config.get("alarms")
+    own = given if isinstance(given, dict) else {}
+    known = {field.name for field in fields(AlarmThresholds)}
+    values: dict[str, Any] = {k: v for k, v in own.items() if k in known and is_number(v)}
+    return AlarmThresholds(**values)
 
 
 def cost_table(runs: Sequence[Run]) -> list[dict[str, Any]]:
