@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 from vpo_lightning.errors import ConfigError
@@ -151,6 +152,16 @@ class Task(ABC):
             ConfigError: A field is missing or has another type, or the task reads no records.
         """
         raise ConfigError(f"{type(self).__name__} reads no records; give ground_truth instead")
+
+    def demonstrate(self, row: PromptRow, rng: Random) -> str:
+        """The text of one answer to learn the format from, drawn by `rng`; not always the best.
+
+        Raises:
+            ConfigError: The task has no demonstrations.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} has no demonstrations to warm up with; set warmup=none"
+        )
 
     def counters(self) -> Mapping[str, int]:
         """What could not be scored as it should since the task was made, by name; for logs."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.task import Objective, PromptRow, Task
 from vpo_lightning.tasks.chat_rows import is_chat_row, question_of, read_chat_row
+from vpo_lightning.tasks.eureqa.demonstrations import demonstration
 from vpo_lightning.tasks.fields import Fields
 from vpo_lightning.tasks.formats import ResponseTags
 from vpo_lightning.tasks.loading import (
@@ -140,6 +142,10 @@ class EureqaTask(Task):
             f"{letter} {quoted(found)}" + ("" if score else f", wanted {quoted(names[i])}")
             for i, (letter, found, score) in enumerate(scores)
         )
+
+    def demonstrate(self, row: PromptRow, rng: Random) -> str:
+        """An imperfect answer, see `demonstrations`."""
+        return demonstration(LETTERS, row.ground_truth["chain_entities"], rng)
 
     def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:
         """A row without a question, from chain_entities."""

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from typing_extensions import override
@@ -18,6 +19,7 @@ from vpo_lightning.task import Objective, PromptRow, Task
 from vpo_lightning.tasks.chat_rows import is_chat_row, read_chat_row
 from vpo_lightning.tasks.fields import Fields
 from vpo_lightning.tasks.livecodebench.comparison import COMPARISONS, equal_text, equal_value
+from vpo_lightning.tasks.livecodebench.demonstrations import demonstration
 from vpo_lightning.tasks.livecodebench.formats import FencedPrograms
 from vpo_lightning.tasks.livecodebench.picture import passing_table
 from vpo_lightning.tasks.livecodebench.rows import (
@@ -195,6 +197,11 @@ class LiveCodeBenchTask(Task):
     ) -> Element:
         """Which program passes which test."""
         return passing_table(row, answers, rewards)
+
+    @override
+    def demonstrate(self, row: PromptRow, rng: Random) -> str:
+        """A program that is right for one test, see `demonstrations`."""
+        return demonstration(row.ground_truth, rng)
 
     @override
     def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:

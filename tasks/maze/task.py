@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from random import Random
 from typing import Any
 
 from vpo_lightning.errors import ConfigError
@@ -14,6 +15,7 @@ from vpo_lightning.task import Objective, PromptRow, Task
 from vpo_lightning.tasks.fields import Fields
 from vpo_lightning.tasks.loading import SPLITS, LazyRows, check_split
 from vpo_lightning.tasks.maze.construction import Construction
+from vpo_lightning.tasks.maze.demonstrations import RouteMix
 from vpo_lightning.tasks.maze.formats import RouteTags
 from vpo_lightning.tasks.maze.grid import MOVES, Maze
 from vpo_lightning.tasks.maze.loading import read_maze, read_mazes
@@ -156,6 +158,10 @@ class MazeTask(Task):
         """The grid with the route of each answer."""
         del rewards
         return drawing(row, answers)
+
+    def demonstrate(self, row: PromptRow, rng: Random) -> str:
+        """A route to the end, direct or by way of the gold or the diamonds."""
+        return RouteMix()(row, rng)
 
     def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:
         """A row of any size without a question; its ``score_mode`` is ours where it has none.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from vpo_lightning.tasks.chat_rows import is_chat_row, question_of, read_chat_ro
 from vpo_lightning.tasks.fields import Fields
 from vpo_lightning.tasks.formats import ResponseTags
 from vpo_lightning.tasks.loading import LazyRows, SkipRow, Source, join_rows, load_rows
+from vpo_lightning.tasks.musique.demonstrations import demonstration
 from vpo_lightning.tasks.musique.picture import citation_table
 from vpo_lightning.tasks.musique.rewards import parse_cited_answer, reward_vector
 from vpo_lightning.tasks.settings import check_settings
@@ -130,6 +132,10 @@ class MusiqueTask(Task):
             f"cited {_listed(found.cited)}, wanted {_listed(truth['supporting_indices_ordered'])}; "
             f"answered {quoted(found.text)}, wanted {' or '.join(map(quoted, gold))}"
         )
+
+    def demonstrate(self, row: PromptRow, rng: Random) -> str:
+        """An imperfect answer, see `demonstrations`."""
+        return demonstration(row.ground_truth, rng)
 
     def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:
         """A row without a question, from answer, answer_aliases and supporting_indices_ordered."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from vpo_lightning.parsing import AnswerFormat, NumberedTags
@@ -17,6 +18,7 @@ from vpo_lightning.tasks.loading import LazyRows, Source, load_rows
 from vpo_lightning.tasks.settings import check_settings
 from vpo_lightning.tasks.text import quoted
 from vpo_lightning.tasks.toolrl.calls import ToolCall, parse_tool_answer, read_calls
+from vpo_lightning.tasks.toolrl.demonstrations import demonstration
 from vpo_lightning.tasks.toolrl.rewards import reward_vector
 
 OBJECTIVES = (
@@ -122,6 +124,10 @@ class ToolrlTask(Task):
             calls = "nothing that can be read"
         think = "" if found.has_think else "no think block; "
         return f"{think}called {calls}; wanted {_listed(gold)}"
+
+    def demonstrate(self, row: PromptRow, rng: Random) -> str:
+        """An imperfect answer, see `demonstrations`."""
+        return demonstration(_gold_calls(row.ground_truth["tool_calls_json"]), rng)
 
     def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:
         """A row without a question, from tool_calls_json (text) or tool_calls (a list)."""

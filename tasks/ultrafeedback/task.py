@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from vpo_lightning.errors import ConfigError
@@ -152,6 +153,12 @@ class UltrafeedbackTask(Task):
     def counters(self) -> Mapping[str, int]:
         """The judge's counters."""
         return {} if self.judge is None else dict(self.judge.counts)
+
+    def demonstrate(self, row: PromptRow, rng: Random) -> str:
+        """Any of the choices; online there are no demonstrations."""
+        if self._is_online:
+            return super().demonstrate(row, rng)
+        return f"<choice>{rng.randint(1, len(row.ground_truth['ratings']))}</choice>"
 
     def row_from_ground_truth(self, row_id: str, ground_truth: Mapping[str, Any]) -> PromptRow:
         """A row without a question, from ratings, four a completion; online from instruction."""

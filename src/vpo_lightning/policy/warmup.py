@@ -43,7 +43,7 @@ class WarmupSettings:
     """How the demonstrations are learned.
 
     Attributes:
-        demonstrations: Draws the text of one answer to a row.
+        demonstrations: Draws the text of one answer to a row; None takes the task's own.
         steps: Optimizer steps.
         prompts_per_step: Prompts in one optimizer step.
         singles: Single answers for each prompt.
@@ -58,7 +58,7 @@ class WarmupSettings:
         seed: Of weights, prompts and demonstrations.
     """
 
-    demonstrations: Demonstrate
+    demonstrations: Demonstrate | None
     steps: int = 700
     prompts_per_step: int = 16
     singles: int = 2
@@ -169,6 +169,7 @@ class _Demonstrations:
         self._task = task
         self._tokenizer = tokenizer
         self._settings = settings
+        self._demonstrate = settings.demonstrations or task.demonstrate
 
     def batch(self, rows: Sequence[PromptRow], rng: Random) -> TokenBatch:
         """The demonstrations of `rows` as tensors."""
@@ -206,7 +207,7 @@ class _Demonstrations:
         return [entry for entry in asked if entry[2] > 0]
 
     def _completion(self, row: PromptRow, style: PromptStyle, rng: Random) -> list[int]:
-        answers = [self._settings.demonstrations(row, rng) for _ in range(style.num_answers)]
+        answers = [self._demonstrate(row, rng) for _ in range(style.num_answers)]
         text = style.render(self._task, answers)
         ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return [*ids, self._tokenizer.eos_token_id]  # type: ignore[misc]
