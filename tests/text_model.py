@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteDecoder
@@ -16,8 +17,8 @@ from vpo_lightning.policy.loading import save_model_folder
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
 
 
-def save_text_model(folder: Path) -> Path:
-    """Writes the model folder and returns it."""
+def save_text_model(folder: Path, **settings: Any) -> Path:
+    """Writes the model folder and returns it; `settings` are fields of the model's config."""
     vocabulary = {"<pad>": 0, "<eos>": 1}
     for character in sorted(ByteLevel.alphabet()):
         vocabulary[character] = len(vocabulary)
@@ -27,5 +28,6 @@ def save_text_model(folder: Path) -> Path:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>", chat_template=TEMPLATE
     )
-    model = tiny_model(vocabulary=len(vocabulary), max_position_embeddings=4096)
+    fields = {"max_position_embeddings": 4096, **settings}
+    model = tiny_model(vocabulary=len(vocabulary), **fields)
     return save_model_folder(model, tokenizer, folder)

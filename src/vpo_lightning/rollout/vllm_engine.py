@@ -63,7 +63,7 @@ class VLLMEngine:
         check_model(dtype)
         self._settings = VLLMSettings(**settings)
         self._on_cpu = torch.device(device).type == "cpu"
-        _check_build(required_build(), self._on_cpu)
+        check_build(required_build(), on_cpu=self._on_cpu)
         _check_processes(self._settings.tensor_parallel_size)
         place = os.path.expanduser(model_folder)
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
@@ -91,7 +91,7 @@ class VLLMEngine:
         """
         if not self._is_complete:
             raise RuntimeError(
-                "the last load_weights failed half-way, so the engine holds a mixture of two "
+                "the last load_weights failed, so the engine may hold a mixture of two "
                 "versions; load complete weights before generating"
             )
         self._check(requests, sampling)
@@ -295,7 +295,7 @@ def _check_processes(tensor_parallel_size: int) -> None:
         )
 
 
-def _check_build(build: str, on_cpu: bool) -> None:
+def check_build(build: str, *, on_cpu: bool) -> None:
     """Refuses a build of vLLM for other hardware, and packages that break its import.
 
     Raises:
