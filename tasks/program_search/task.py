@@ -54,14 +54,14 @@ class ProgramSearchTask(Task):
 
     @override
     def rows(self, split: str) -> Sequence[PromptRow]:
-        """The problems; `start` of the ground truth is the program that evolution starts from."""
+        """The problems; `start_program` of the ground truth is the program that evolution starts from."""
         check_split(split)
         names = list(PROBLEMS) if self.problem == "all" else [self.problem]
         return [
             PromptRow(
                 id=name,
                 prompt=PROBLEMS[name].question,
-                ground_truth={"problem": name, "start": PROBLEMS[name].start},
+                ground_truth={"problem": name, "start_program": PROBLEMS[name].start},
                 objectives=(*(Objective(*o) for o in PROBLEMS[name].objectives), _BREVITY),
             )
             for name in names

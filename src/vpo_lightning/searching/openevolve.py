@@ -39,7 +39,7 @@ _STOP_SECONDS = 10.0
 class OpenEvolve(Search):
     """The package openevolve: islands, MAP-Elites, a model that rewrites programs.
 
-    One program of a prompt starts it: ``start`` of the row's ground truth, or `start`. The reward
+    One program of a prompt starts it: ``start_program`` of the row's ground truth, or `start`. The reward
     vector becomes the metrics, by objective, with ``combined_score`` for its scalar; objectives are
     the dimensions of the MAP-Elites grid.
 
@@ -96,7 +96,7 @@ class OpenEvolve(Search):
         Raises:
             ConfigError: Neither the row nor the search has one.
         """
-        program = problem.row.ground_truth.get("start", self.start)
+        program = problem.row.ground_truth.get("start_program", self.start)
         if not isinstance(program, str) or not program.strip():
             raise ConfigError(
                 f"search.start: {problem.row.id} brings no program to start from; set search.start "

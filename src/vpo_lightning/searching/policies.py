@@ -69,7 +69,7 @@ class Policy(Protocol):
         """Tokens of a prompt; 0 where the policy does not tell."""
         ...
 
-    def encode_text(self, text: str) -> tuple[int, ...]:
+    def encode_text(self, text: str, /) -> tuple[int, ...]:
         """The tokens of a text that a completion is to begin with."""
         ...
 
