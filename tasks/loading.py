@@ -25,6 +25,10 @@ class SkipRow(ConfigError):
     """A row that is well formed and not used; its text is the reason that is counted and logged."""
 
 
+class OtherSplit(SkipRow):
+    """A row of a file that holds several splits, and not of the one that is asked for."""
+
+
 class LazyRows(Sequence[PromptRow], Generic[Item]):
     """Prompt rows, each made by `make_row(item)` whenever it is asked for.
 
@@ -90,12 +94,15 @@ def load_rows(
     kept: list[int] = []
     first_with: dict[str, int] = {}
     counts: Counter[str] = Counter()
+    usual: set[str] = set()
     for index in range(len(records)):
         number = records.number(index)
         try:
             row = make_row(records[index], number)
         except SkipRow as reason:
             counts[f"rows: {reason}"] += 1
+            if isinstance(reason, OtherSplit):
+                usual.add(f"rows: {reason}")
             continue
         if row.id in first_with:
             raise ConfigError(
@@ -107,7 +114,8 @@ def load_rows(
         counts.update(left_out(row))
     counts = +counts  # without the reasons that never occurred
     for reason, count in counts.items():
-        _log.warning("%s, %d rows: left out %d: %s", records.source, len(records), count, reason)
+        level = logging.INFO if reason in usual else logging.WARNING
+        _log.log(level, "%s, %d rows: left out %d: %s", records.source, len(records), count, reason)
     if not kept:
         raise ConfigError(f"{records.key}={records.source}: no row is left; {dict(counts)}")
     return LazyRows(kept, lambda i: make_row(records[i], records.number(i)), counts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,7 +104,7 @@ def start_policy(cfg: DictConfig) -> str:
 
     if not cfg.warmup:
         return source.path
-    settings = instantiate(cfg.warmup)
+    settings = replace(instantiate(cfg.warmup), encoding=chat_settings(cfg))
     key = {
         "task": OmegaConf.to_container(cfg.task, resolve=True),
         "model": source.key(),
@@ -118,8 +119,18 @@ def build_encoder(cfg: DictConfig, folder: str) -> Callable[[list[dict[str, str]
     from vpo_lightning.policy.loading import encode_messages, load_tokenizer
 
     tokenizer = load_tokenizer(folder)
-    kwargs = cfg.model.get("chat_template_kwargs") or {}
-    return lambda messages: encode_messages(tokenizer, messages, kwargs)
+    settings = chat_settings(cfg)
+    return lambda messages: encode_messages(tokenizer, messages, **settings)
+
+
+def chat_settings(cfg: DictConfig) -> dict[str, Any]:
+    """What decides beside the tokenizer how messages become a prompt, in all uses of a policy."""
+    found = {
+        "chat_template_kwargs": OmegaConf.select(cfg, "model.chat_template_kwargs"),
+        "system_prompt": cfg.get("system_prompt"),
+    }
+    plain = OmegaConf.to_container(OmegaConf.create(found), resolve=True)
+    return {str(name): value for name, value in dict(plain).items() if value}  # type: ignore[arg-type]
 
 
 def build_model_source(cfg: DictConfig) -> Any:

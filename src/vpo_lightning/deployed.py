@@ -113,6 +113,7 @@ class Codec:
 
     tokenizer: Any
     chat_template_kwargs: dict[str, Any]
+    system_prompt: str | None = None
 
     def encode(self, messages: list[dict[str, str]]) -> list[int]:
         """The token ids of a prompt.
@@ -122,7 +123,9 @@ class Codec:
         """
         from vpo_lightning.policy.loading import encode_messages
 
-        return encode_messages(self.tokenizer, messages, self.chat_template_kwargs)
+        return encode_messages(
+            self.tokenizer, messages, self.chat_template_kwargs, self.system_prompt
+        )
 
     def encode_text(self, text: str) -> tuple[int, ...]:
         """The token ids of a text, without special tokens."""
@@ -141,4 +144,5 @@ def load_codec(deployed: Deployed) -> Codec:
 
     trusted = deployed.from_run("model.trust_remote_code", False)
     kwargs = deployed.from_run("model.chat_template_kwargs", {})
-    return Codec(load_tokenizer(deployed.place, trust_remote_code=trusted), kwargs)
+    system = deployed.from_run("system_prompt", None)
+    return Codec(load_tokenizer(deployed.place, trust_remote_code=trusted), kwargs, system)

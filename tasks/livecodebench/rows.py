@@ -13,7 +13,7 @@ from vpo_lightning.task import Objective, PromptRow
 from vpo_lightning.tasks.chat_rows import ChatRow, question_of
 from vpo_lightning.tasks.fields import Fields
 from vpo_lightning.tasks.livecodebench.problem_tests import read_tests, smallest_tests
-from vpo_lightning.tasks.loading import SkipRow
+from vpo_lightning.tasks.loading import OtherSplit, SkipRow
 
 MAX_TESTS = 16
 
@@ -67,7 +67,7 @@ def problem_row(record: Fields, selection: Selection, split: str | None) -> Prom
         ConfigError: A field is missing or malformed.
     """
     if split is not None and selection.split_of(_contest_day(record)) != split:
-        raise SkipRow(f"the contest's date is not one of the split {split}")
+        raise OtherSplit(f"the contest's date is not one of the split {split}")
     tests = smallest_tests(read_tests(record), selection.most_tests, selection.most_characters)
     if not tests:
         raise SkipRow(f"no test has at most {selection.most_characters} characters")

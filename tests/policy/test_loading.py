@@ -133,3 +133,15 @@ def test_a_pretrained_model_loads_with_its_settings(folder: Path) -> None:
     assert model.is_gradient_checkpointing
     assert len(tokenizer) == 5
     assert source.key()["path"] == str(folder)
+
+
+def test_a_system_prompt_is_added_where_messages_have_none() -> None:
+    def encode(messages: list[dict[str, str]], system: str | None) -> list[int]:
+        return encode_messages(bos_tokenizer(roles), messages, {}, system)
+
+    roles = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    plain = encode(MESSAGES, None)
+    asked = encode(MESSAGES, MESSAGES[0]["content"])
+    assert asked == plain + plain
+    own = [{"role": "system", "content": MESSAGES[0]["content"]}, *MESSAGES]
+    assert encode(own, "of the run") == asked

@@ -39,6 +39,8 @@ class PretrainedModel:
         gradient_checkpointing: Recompute activations in the backward pass; prompts are then
             not shared.
         chat_template_kwargs: Variables of the chat template, e.g. ``enable_thinking: false``.
+        prefill: What the template then puts before an answer. It is in the prompt and not in the
+            completion; a task whose format counts it as part of the answer reads it from here.
         trust_remote_code: Run Python code that the model's author put beside the weights.
         lora: Adapters that are trained instead of the model's own weights.
         made_by: The command that makes the folder, for the message where it is missing.
@@ -49,7 +51,10 @@ class PretrainedModel:
     master_dtype: str | None = "float32"
     attention: str = "sdpa"
     gradient_checkpointing: bool = False
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    chat_template_kwargs: Mapping[str, Any] = field(
+        default_factory=lambda: {"enable_thinking": False}
+    )
+    prefill: str = ""
     trust_remote_code: bool = False
     lora: LoraSettings = field(default_factory=LoraSettings)
     made_by: str = ""
@@ -182,6 +187,7 @@ def encode_messages(
     tokenizer: PreTrainedTokenizerBase,
     messages: Sequence[Mapping[str, str]],
     chat_template_kwargs: Mapping[str, Any] | None = None,
+    system_prompt: str | None = None,
 ) -> list[int]:
     """Token ids of a prompt, with the special tokens that the chat template writes and no others.
 
@@ -192,6 +198,7 @@ def encode_messages(
         tokenizer: Has a chat template.
         messages: Chat messages with `role` and `content`.
         chat_template_kwargs: Variables of the template.
+        system_prompt: Text of a system message, for messages without one; None adds none.
 
     Raises:
         ConfigError: The tokenizer has no chat template, or a word model does not know a word.
@@ -202,7 +209,7 @@ def encode_messages(
             f"model.path to an instruction-tuned model, or add a chat_template.jinja to its folder"
         )
     text = tokenizer.apply_chat_template(
-        [dict(message) for message in messages],
+        [*_system(messages, system_prompt), *(dict(message) for message in messages)],
         tokenize=False,
         add_generation_prompt=True,
         **(chat_template_kwargs or {}),
@@ -211,6 +218,11 @@ def encode_messages(
     ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]  # pyright: ignore
     _refuse_unknown_words(tokenizer, text, ids)
     return ids
+
+
+def _system(messages: Sequence[Mapping[str, str]], text: str | None) -> list[dict[str, str]]:
+    has_one = any(message["role"] == "system" for message in messages)
+    return [] if text is None or has_one else [{"role": "system", "content": text}]
 
 
 def _check_folder(folder: Path, given: str) -> None:

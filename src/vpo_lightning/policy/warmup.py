@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,7 @@ class WarmupSettings:
         ramp_steps: Steps of linear rise; then a cosine down to zero.
         clip_norm: Largest gradient norm.
         seed: Of weights, prompts and demonstrations.
+        encoding: Arguments of `encode_messages` beside tokenizer and messages, those of training.
     """
 
     demonstrations: Demonstrate | None
@@ -70,10 +71,12 @@ class WarmupSettings:
     ramp_steps: int = 40
     clip_norm: float = 1.0
     seed: int = 0
+    encoding: Mapping[str, Any] = field(default_factory=dict)
 
     def key(self) -> dict[str, Any]:
         """What decides the result beside model and task, for a cache key."""
-        return {"recipe": _RECIPE, **asdict(self), "demonstrations": repr(self.demonstrations)}
+        fields = {"recipe": _RECIPE, **asdict(self), "demonstrations": repr(self.demonstrations)}
+        return {name: value for name, value in fields.items() if name != "encoding" or value}
 
 
 def cached_warmup(
@@ -178,9 +181,9 @@ class _Demonstrations:
         owners: list[int] = []
         for row in rows:
             for style, weights, count in self._asked(row, rng):
-                prompts.append(
-                    encode_messages(self._tokenizer, style.messages(self._task, row, weights), {})
-                )
+                messages = style.messages(self._task, row, weights)
+                encoding = self._settings.encoding
+                prompts.append(encode_messages(self._tokenizer, messages, **encoding))
                 for _ in range(count):
                     owners.append(len(prompts) - 1)
                     completions.append(self._completion(row, style, rng))
