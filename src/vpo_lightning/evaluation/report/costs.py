@@ -8,6 +8,7 @@ from typing import Any
 
 from vpo_lightning.evaluation.alarms import AlarmThresholds, find_alarms
 from vpo_lightning.evaluation.report.curves import is_number
+from vpo_lightning.evaluation.report.evaluations import column_title
 from vpo_lightning.evaluation.report.folders import Run
 
 _SUMS = {
@@ -23,7 +24,7 @@ def run_alarms(run: Run, objectives: Sequence[str]) -> list[dict[str, Any]]:
     stored = run.summary.get("alarms")
     if isinstance(stored, list):
         return [alarm for alarm in stored if isinstance(alarm, dict)]
-    records = [{k: v for k, v in record.items() if is_number(v)} for record in run.metrics]
+    records = [{k: float(v) for k, v in record.items() if is_number(v)} for record in run.metrics]
     return [asdict(alarm) for alarm in find_alarms(records, objectives, _thresholds(run))]
 
 
@@ -66,7 +67,7 @@ def _cost(run: Run) -> dict[str, str]:
     gains = cost.get("gain_per_million_tokens")
     for key, value in (gains if isinstance(gains, Mapping) else {}).items():
         if is_number(value):
-            row[f"gain in {key} per 10⁶ tokens"] = f"{value:+.3f}"
+            row[f"gain in {column_title(key)} per 10⁶ tokens"] = f"{value:+.3f}"
     return row
 
 

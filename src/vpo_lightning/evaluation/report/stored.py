@@ -117,10 +117,13 @@ def _rollout(record: dict[str, Any], group: list[StoredRollout], tokens: int) ->
 def sample_groups(run: Run, most: int, num_steps: int = 8) -> list[list[StoredRollout]]:
     """Whole groups of at most `most` rollouts in all, from steps spread over the training.
 
-    At least one group of each chosen step, cut short where it alone is above the step's share.
+    As many steps as there is room for a group of each; a single group is cut short if it is larger.
     """
     steps = step_files(run)
-    chosen = spread(list(steps), max(min(num_steps, most), 1)) if most else []
+    if not steps or not most:
+        return []
+    room_for = most // _group_size(run, next(iter(steps.values()))[0])
+    chosen = spread(list(steps), max(min(num_steps, room_for), 1))
     groups: list[list[StoredRollout]] = []
     for number, step in enumerate(chosen):
         left = most - sum(map(len, groups))
@@ -134,6 +137,14 @@ def sample_groups(run: Run, most: int, num_steps: int = 8) -> list[list[StoredRo
                 taken.append(group[:room])
         groups += taken
     return groups
+
+
+def _group_size(run: Run, path: Path) -> int:
+    """Rollouts of a group in a file; 1 if that is not known."""
+    table = read_columns(run, path, ["sample"])
+    if table is None or table.num_rows == 0:
+        return 1
+    return int(pc.max(table["sample"]).as_py()) + 1  # type: ignore[attr-defined]
 
 
 def objectives_of(run: Run) -> list[str]:
