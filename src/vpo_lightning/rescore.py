@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import html
 import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning import build
 from vpo_lightning.errors import ConfigError
-from vpo_lightning.evaluation.heatmap import heatmap_svg
+from vpo_lightning.evaluation.rescore_page import STORED, page, text_table
+from vpo_lightning.scoring import RewardVector
 
-STORED = "as trained"
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vpo_lightning.rollout.rescoring import Rescored, Settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,11 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(_text_table(report))
+    print(text_table(report))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         _write(options.out / "rescore.json", json.dumps(report, indent=1) + "\n")
-        _write(options.out / "rescore.html", _page(report))
+        _write(options.out / "rescore.html", page(report))
         print(f"written: {options.out}/rescore.html and rescore.json")
     return 0
 
@@ -43,15 +47,16 @@ def _parser() -> argparse.ArgumentParser:
         prog="vpo-rescore",
         description="Scores the stored rollouts of a run again with every method: how far their "
         "advantages agree, how many groups have a signal, and how much the weights' draws move "
-        "them. Methods that ask for one answer see the first of each chain.",
+        "them. Methods that ask for one answer see every answer of a chain as a rollout.",
     )
     parser.add_argument("path", type=Path, help="run folder, rollouts folder or parquet file")
     parser.add_argument("--out", type=Path, help="folder for rescore.html and rescore.json")
     parser.add_argument("--methods", help="names of ablation files, with commas; default: all")
-    parser.add_argument("--preset", default="matched", help="matched or official")
+    parser.add_argument("--preset", help="matched or official; default: the run's, else matched")
     parser.add_argument("--config-dir", type=Path, help="your own folder with ablation/*.yaml")
     parser.add_argument(
-        "--weights", help="fixed weights, e.g. gold=1,diamond=2; default: the run's"
+        "--weights",
+        help="fixed weights, e.g. gold=1,diamond=2, others 0; default: the run's",
     )
     parser.add_argument("--resamples", type=int, default=4, help="weight draws for the variance")
     parser.add_argument("--seed", type=int, help="of the weights; default: the run's, else 0")
@@ -59,61 +64,80 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _rescore(options: argparse.Namespace) -> dict[str, Any]:
-    from vpo_lightning.rollout.rescoring import (
-        Settings,
-        correlation,
-        read_stored,
-        rescore,
-        sign_agreement,
-    )
+    import torch
 
-    stored = read_stored(options.path)
+    from vpo_lightning.rollout.rescoring import rescore
+    from vpo_lightning.rollout.stored import read_stored
+
+    torch.set_num_threads(1)  # thousands of small tensors: threads only wait for each other
     run = _run_config(options.path)
-    seed = options.seed if options.seed is not None else int(run.get("seed", 0))
-    settings = Settings(seed, options.resamples, _weights(options.weights, run))
+    vector = _reward_vector(options.weights, run)
+    stored = read_stored(options.path).seen_through(vector, _importance(run))
+    preset = options.preset or OmegaConf.select(run, "preset.name", default="matched")
     known = build.ablation_files(options.config_dir)
     names = options.methods.split(",") if options.methods else sorted(known)
     if unknown := [name for name in names if name not in known]:
         raise ConfigError(f"--methods {unknown}: no such ablation; options: {sorted(known)}")
-    surroundings = {"m": stored.num_answers, "trainer": {"max_steps": max(stored.steps) + 1}}
-    columns = {STORED: stored.advantages}
-    rows: list[dict[str, Any]] = []
+    steps = OmegaConf.select(run, "trainer.max_steps", default=max(stored.steps) + 1)
+    surroundings = {"m": stored.num_answers, "trainer": {"max_steps": steps}}
+    settings = _settings(options, run)
+    found: dict[str, Rescored] = {}
     skipped: dict[str, str] = {}
     for name in names:
-        method = build.read_method(known[name], options.preset, surroundings)
+        method = build.read_method(known[name], preset, surroundings)
         try:
-            result = rescore(method, stored, settings)
+            found[name] = rescore(method, stored, settings)
         except ValueError as error:  # not defined for these rollouts: said in the report
             skipped[name] = str(error)
-            continue
-        columns[name] = result.advantages
-        rows.append(
-            {
-                "method": name,
-                "groups_with_signal": result.signal_fraction,
-                "mean_abs_advantage": float(result.advantages.abs().mean()),
-                "weight_variance": result.weight_variance,
-            }
-        )
-    matrices = {
-        "correlation": correlation(list(columns.values())),
-        "sign_agreement": sign_agreement(list(columns.values())),
-    }
-    for name, matrix in matrices.items():
-        for i, row in enumerate(rows):
-            row[f"{name}_with_trained"] = _number(float(matrix[0, i + 1]))
     return {
         "path": str(options.path),
-        "preset": options.preset,
+        "preset": preset,
         "rollouts": stored.advantages.numel(),
         "groups": len(stored.steps),
-        "seed": seed,
-        "fixed_weights": dict(settings.weights),
-        "methods": rows,
+        "group_size": stored.advantages.shape[1],
+        "num_answers": stored.num_answers,
+        "seed": settings.seed,
+        "rewards": _in_words(vector),
+        "fixed_weights": {o.name: o.weight for group in stored.objectives for o in group},
         "not_defined": skipped,
-        "names": list(columns),
+        **_figures(stored.advantages, found),
+    }
+
+
+def _figures(trained: Tensor, found: Mapping[str, Rescored]) -> dict[str, Any]:
+    """A row for each method, and the two matrices over the stored advantages and all methods."""
+    from vpo_lightning.rollout.rescoring import correlation, sign_agreement
+
+    columns = [trained, *(result.advantages for result in found.values())]
+    matrices = {"correlation": correlation(columns), "sign_agreement": sign_agreement(columns)}
+    rows: list[dict[str, Any]] = []
+    for i, (name, result) in enumerate(found.items(), start=1):
+        what = "answers" if result.num_answers == 1 else f"chains of {result.num_answers}"
+        row = {
+            "method": name,
+            "compared": f"{result.group_size} {what}",
+            "groups_with_signal": result.signal_fraction,
+            "mean_abs_advantage": result.mean_abs_advantage,
+            "weight_variance": result.weight_variance,
+        }
+        with_trained = {f"{k}_with_trained": _number(float(m[0, i])) for k, m in matrices.items()}
+        rows.append(row | with_trained)
+    return {
+        "methods": rows,
+        "names": [STORED, *found],
         **{key: [[_number(v) for v in row] for row in m.tolist()] for key, m in matrices.items()},
     }
+
+
+def _settings(options: argparse.Namespace, run: DictConfig) -> Settings:
+    from vpo_lightning.rollout.rescoring import Settings
+
+    return Settings(
+        seed=options.seed if options.seed is not None else int(run.get("seed", 0)),
+        resamples=options.resamples,
+        max_tokens=OmegaConf.select(run, "rollout.sampling.max_tokens", default=0),
+        soft_overlong_tokens=OmegaConf.select(run, "rollout.soft_overlong_tokens", default=0),
+    )
 
 
 def _run_config(path: Path) -> DictConfig:
@@ -127,89 +151,38 @@ def _run_config(path: Path) -> DictConfig:
     return OmegaConf.create({})
 
 
-def _weights(given: str | None, run: DictConfig) -> dict[str, float]:
-    """Fixed weights by objective: given, else of the run's reward vector, else of its task."""
-    if given is not None:
-        try:
-            pairs = [pair.split("=") for pair in given.split(",")]
-            return {name: float(value) for name, value in pairs}
-        except ValueError as error:
-            raise ConfigError(
-                f"--weights {given}: expected name=number with commas, e.g. gold=1,diamond=2"
-            ) from error
-    configured = OmegaConf.select(run, "reward_vector.weights")
-    if configured is not None:
-        return {str(name): float(value) for name, value in configured.items()}
+def _reward_vector(given: str | None, run: DictConfig) -> RewardVector:
+    """The run's own reward vector, with other fixed weights on request."""
+    vector = build.build_reward_vector(run) if "reward_vector" in run else RewardVector()
+    if given is None:
+        return vector
+    try:
+        pairs = [pair.split("=") for pair in given.split(",")]
+        return replace(vector, weights={name: float(value) for name, value in pairs})
+    except ValueError as error:
+        raise ConfigError(
+            f"--weights {given}: expected name=number with commas, e.g. gold=1,diamond=2"
+        ) from error
+
+
+def _importance(run: DictConfig) -> dict[str, float]:
+    """Weight by objective name in the task's scalar reward; empty for a file of unknown origin."""
     if "task" not in run:
         return {}
     return {o.name: float(o.weight) for o in build.build_task(run).objectives}
 
 
+def _in_words(vector: RewardVector) -> str:
+    """What of the stored rewards the methods see."""
+    kept = "all objectives" if vector.objectives is None else ", ".join(vector.objectives)
+    parts = [kept if not vector.collapse else f"the weighted mean of {kept}"]
+    parts += [f"{name} x {factor:g}" for name, factor in (vector.scale or {}).items()]
+    parts += [f"0 where {name} < {least:g}" for name, least in (vector.floor or {}).items()]
+    return "; ".join(parts)
+
+
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 6)
-
-
-_COLUMNS = {
-    "groups_with_signal": "groups with signal",
-    "mean_abs_advantage": "mean |A|",
-    "weight_variance": "variance from weights",
-    "correlation_with_trained": "correlation",
-    "sign_agreement_with_trained": "equal sign",
-}
-
-
-def _text_table(report: dict[str, Any]) -> str:
-    header = f"{'method':<24}" + "".join(f"{title:>23}" for title in _COLUMNS.values())
-    lines = [_headline(report), header]
-    for row in report["methods"]:
-        lines.append(f"{row['method']:<24}" + "".join(f"{_cell(row[k]):>23}" for k in _COLUMNS))
-    lines += [f"{name}: {why}" for name, why in report["not_defined"].items()]
-    return "\n".join(lines)
-
-
-def _headline(report: dict[str, Any]) -> str:
-    return (
-        f"{report['rollouts']} rollouts in {report['groups']} groups, preset {report['preset']}; "
-        f"correlation and sign are those with the advantages {STORED}"
-    )
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _page(report: dict[str, Any]) -> str:
-    head = "".join(f"<th>{title}</th>" for title in ("method", *_COLUMNS.values()))
-    body = "".join(
-        f"<tr><td>{html.escape(row['method'])}</td>"
-        + "".join(f"<td>{_cell(row[key])}</td>" for key in _COLUMNS)
-        + "</tr>\n"
-        for row in report["methods"]
-    )
-    skipped = "".join(
-        f"<p><b>{html.escape(name)}</b> is not defined here: {html.escape(why)}</p>"
-        for name, why in report["not_defined"].items()
-    )
-    pictures = "".join(
-        f"<h2>{title}</h2>{heatmap_svg(report['names'], _floats(report[key]), least)}"
-        for key, title, least in (
-            ("correlation", "Correlation of advantages", 0.0),
-            ("sign_agreement", "Rollouts with advantages of equal sign, where neither is 0", 0.5),
-        )
-    )
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>vpo-rescore</title>'
-        "<style>body{font-family:sans-serif;margin:2em;max-width:70em}td,th{padding:.2em .8em;"
-        "text-align:right}td:first-child,th:first-child{text-align:left}</style>"
-        f"<h1>The same rollouts under every method</h1><p>{html.escape(_headline(report))}. "
-        "Variance from weights: mean variance of an advantage over resampled weights, relative to "
-        f"the variance of all advantages.</p><table><tr>{head}</tr>\n{body}</table>{skipped}"
-        f"{pictures}</html>\n"
-    )
-
-
-def _floats(matrix: Sequence[Sequence[float | None]]) -> list[list[float]]:
-    return [[math.nan if value is None else value for value in row] for row in matrix]
 
 
 def _write(path: Path, text: str) -> None:

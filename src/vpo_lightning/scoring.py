@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.task import Objective, PromptRow, Task
@@ -119,7 +119,7 @@ class RewardVector:
 
     Attributes:
         objectives: Names of the objectives to keep, in this order; None keeps all.
-        scale: Factor by objective name; 1 where a name is missing.
+        scale: Factor by objective name; 1 where a name is missing, None for all.
         floor: Smallest value by objective name that still counts: below it the whole answer is
             worth zero.
         weights: Fixed weight by objective name, for scalar methods; None uses the task's.
@@ -127,8 +127,8 @@ class RewardVector:
     """
 
     objectives: Sequence[str] | None = None
-    scale: Mapping[str, float] = field(default_factory=dict)
-    floor: Mapping[str, float] = field(default_factory=dict)
+    scale: Mapping[str, float] | None = None
+    floor: Mapping[str, float] | None = None
     weights: Mapping[str, float] | None = None
     collapse: bool = False
 
@@ -142,8 +142,8 @@ class RewardVector:
         wanted = list(self.objectives) if self.objectives is not None else list(by_name)
         for key, names in (
             ("objectives", wanted),
-            ("scale", self.scale),
-            ("floor", self.floor),
+            ("scale", self.scale or {}),
+            ("floor", self.floor or {}),
             ("weights", self.weights or {}),
         ):
             unknown = [name for name in names if name not in by_name]
@@ -180,10 +180,11 @@ class RewardVector:
         return Objective(objective.name, objective.description, weight)
 
     def _row(self, values: Mapping[str, float], kept: Sequence[Objective]) -> list[float]:
-        if any(values[name] < least for name, least in self.floor.items()):
+        if any(values[name] < least for name, least in (self.floor or {}).items()):
             row = [0.0] * len(kept)
         else:
-            row = [values[o.name] * self.scale.get(o.name, 1.0) for o in kept]
+            scale = self.scale or {}
+            row = [values[o.name] * scale.get(o.name, 1.0) for o in kept]
         if not self.collapse:
             return row
         total = sum(o.weight for o in kept)

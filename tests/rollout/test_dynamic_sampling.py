@@ -94,7 +94,7 @@ def test_a_process_that_has_enough_takes_part_and_counts_its_surplus() -> None:
 
 
 @pytest.mark.parametrize("convention", ["matched", "verl", "none", "trl"])
-def test_gdpo_is_whitened_once_over_the_batch_that_is_trained_on(convention: str) -> None:
+def test_gdpo_is_whitened_once_over_the_batch_that_is_trained_on(convention: Any) -> None:
     """The reward of y counts half, so that opposed objectives leave a signal."""
     advantage = functools.partial(gdpo, convention=convention)
     method = vpo(SingleAnswer(), weights=half_of_y, advantage=advantage)

@@ -2,84 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
 
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
-from jaxtyping import Float64, Int
+from jaxtyping import Float64
 from torch import Tensor
 from torch.nn.functional import pad
 
 from vpo_lightning.core.seeding import derive_seed
 from vpo_lightning.core.signal import groups_with_signal
-from vpo_lightning.errors import ConfigError
-from vpo_lightning.rollout.credit import (
-    Method,
-    RewardTensors,
-    advantages,
-    reward_tensors,
-    set_rewards,
-)
-
-_COLUMNS = ["step", "prompt_id", "sample", "objectives", "matrix", "advantage", "completion_ids"]
-
-
-@dataclass(frozen=True)
-class StoredRollouts:
-    """Groups of rollouts read from disk, step by step.
-
-    Attributes:
-        steps: Training step of each group, ascending.
-        prompt_ids: Prompt of each group.
-        objectives: Names of each group's objectives.
-        matrices: The reward matrix (answers, objectives) of each rollout of each group.
-        lengths: Completion lengths in tokens.
-        advantages: As the run itself credited them.
-    """
-
-    steps: list[int]
-    prompt_ids: list[str]
-    objectives: list[list[str]]
-    matrices: list[list[list[list[float]]]]
-    lengths: Int[Tensor, "B G"]
-    advantages: Float64[Tensor, "B G"]
-
-    @property
-    def num_answers(self) -> int:
-        """M, the largest number of answers in a rollout."""
-        return max(len(matrix) for group in self.matrices for matrix in group)
-
-    def by_step(self) -> Iterator[slice]:
-        """The groups of each training step."""
-        first = 0
-        for i in range(1, len(self.steps) + 1):
-            if i == len(self.steps) or self.steps[i] != self.steps[first]:
-                yield slice(first, i)
-                first = i
-
-    @cached_property
-    def width(self) -> int:
-        """K, the largest number of objectives of a group."""
-        return max(len(names) for names in self.objectives)
-
-    @cached_property
-    def chains(self) -> RewardTensors:
-        """The rewards of all groups; the weights are left empty (N = 0)."""
-        empty = torch.zeros(len(self.steps), 0, self.width, dtype=torch.float64)
-        return reward_tensors(self.matrices, empty, self.lengths, self.prompt_ids)
-
-    @cached_property
-    def first_answers(self) -> RewardTensors:
-        """The same with the first answer of each chain only."""
-        return replace(
-            self.chains,
-            rewards=self.chains.rewards[:, :, :1],
-            answer_mask=self.chains.answer_mask[:, :, :1],
-        )
+from vpo_lightning.rollout.collector import fixed_weights
+from vpo_lightning.rollout.credit import Method, RewardTensors, advantages, set_rewards
+from vpo_lightning.rollout.stored import StoredRollouts
 
 
 @dataclass(frozen=True)
@@ -87,14 +22,17 @@ class Settings:
     """How stored rollouts are scored again.
 
     Attributes:
-        seed: Of the weights; with the run's own seed, VPO draws what the run drew.
+        seed: Of the weights; with the run's own seed, VPO draws what the run drew (in its first
+            round of sampling).
         resamples: Sets of weights under which each method is scored, for the variance.
-        weights: Fixed weight by objective name; 1 where a name is missing.
+        max_tokens: Length limit of the run's completions, for the penalty.
+        soft_overlong_tokens: The run's length penalty, see `credit.set_rewards`; 0 is none.
     """
 
     seed: int
     resamples: int
-    weights: Mapping[str, float]
+    max_tokens: int = 0
+    soft_overlong_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,57 +40,40 @@ class Rescored:
     """What one method makes of the rollouts.
 
     Attributes:
-        advantages: Of every rollout.
+        advantages: Of every stored rollout; the mean over its answers if they were credited alone.
+        num_answers: Answers in one of the rollouts that were compared: those of a chain, or 1.
+        group_size: Rollouts that were compared in a group: G, or G x M single answers.
         signal_fraction: Of the groups, those with a non-zero advantage.
+        mean_abs_advantage: Of what was compared.
         weight_variance: Mean variance of an advantage over the resampled weights, relative to the
             variance of the advantages; 0 for a method without random weights.
     """
 
     advantages: Float64[Tensor, "B G"]
+    num_answers: int
+    group_size: int
     signal_fraction: float
+    mean_abs_advantage: float
     weight_variance: float
-
-
-def read_stored(path: Path) -> StoredRollouts:
-    """The rollouts of a run folder, of its ``rollouts`` folder or of one parquet file.
-
-    Raises:
-        ConfigError: There are none, the columns are others, or groups differ in size.
-    """
-    groups: list[list[dict[str, object]]] = []
-    for file in _files(path):
-        groups += _groups_of(file)
-    groups.sort(key=lambda group: int(str(group[0]["step"])))
-    sizes = sorted({len(group) for group in groups})
-    if len(sizes) != 1:
-        raise ConfigError(
-            f"{path}: groups of {sizes} rollouts; re-scoring compares groups of one size, give it "
-            "the rollouts of one run"
-        )
-
-    def column(name: str) -> list[list[object]]:
-        return [[record[name] for record in group] for group in groups]
-
-    return StoredRollouts(
-        steps=[int(str(group[0]["step"])) for group in groups],
-        prompt_ids=[str(group[0]["prompt_id"]) for group in groups],
-        objectives=[list(group[0]["objectives"]) for group in groups],  # type: ignore[call-overload]
-        matrices=column("matrix"),  # type: ignore[arg-type]
-        lengths=torch.tensor(column("length")),
-        advantages=torch.tensor(column("advantage"), dtype=torch.float64),
-    )
 
 
 def rescore(method: Method, stored: StoredRollouts, settings: Settings) -> Rescored:
     """What a method makes of stored rollouts, each training step taken as its batch.
 
-    A method that asks for one answer sees the first of each chain. Scores come from the task's own
-    reward vector, without a length penalty.
+    A method that asks for one answer would have sampled each answer alone: every slot of every
+    chain is a rollout of its own, in groups of G x M, and a chain's advantage is the mean of its
+    answers'. Other methods see the chains, with duplicates removed as in training.
+
+    Args:
+        method: Its prompt style says which of the two; its reward vector is not used.
+        stored: As the method should see them, see `StoredRollouts.seen_through`.
+        settings: Seeds and length penalty.
 
     Raises:
         ValueError: The method is not defined for these rollouts (k too large, K too large).
     """
-    tensors = stored.first_answers if method.prompt.num_answers == 1 else stored.chains
+    is_single = method.prompt.num_answers == 1
+    tensors = stored.singles if is_single else stored.chains
     found = _credited(method, stored, tensors, settings, 0)
     variance = 0.0
     if method.weights is not None and settings.resamples > 1:
@@ -160,8 +81,14 @@ def rescore(method: Method, stored: StoredRollouts, settings: Settings) -> Resco
         draws = [found, *(_credited(method, stored, tensors, settings, i) for i in again)]
         spread = torch.stack(draws).var(dim=0).mean()
         variance = float(spread / found.var().clamp_min(1e-12))
-    signal = float(groups_with_signal(found).double().mean())
-    return Rescored(found, signal, variance)
+    return Rescored(
+        advantages=found.unflatten(1, (stored.advantages.shape[1], -1)).mean(dim=2),
+        num_answers=1 if is_single else stored.num_answers,
+        group_size=found.shape[1],
+        signal_fraction=float(groups_with_signal(found).double().mean()),
+        mean_abs_advantage=float(found.abs().mean()),
+        weight_variance=variance,
+    )
 
 
 def correlation(columns: Sequence[Tensor]) -> Float64[Tensor, "n n"]:
@@ -187,11 +114,11 @@ def _credited(
     settings: Settings,
     resample: int,
 ) -> Float64[Tensor, "B G"]:
-    weights = torch.cat(
-        [_weights(method, stored, step, settings, resample) for step in stored.by_step()]
-    )
+    width = tensors.rewards.shape[-1]
+    drawn = [_weights(method, stored, step, settings, resample) for step in stored.by_step()]
+    weights = torch.cat([pad(part, (0, width - part.shape[-1])) for part in drawn])
     whole = replace(tensors, weights=weights)
-    scores = set_rewards(method, whole, max_tokens=0)
+    scores = set_rewards(method, whole, settings.max_tokens, settings.soft_overlong_tokens)
     parts: list[Tensor] = []
     for step in stored.by_step():
         batch = RewardTensors(**{name: value[step] for name, value in vars(whole).items()})
@@ -202,14 +129,9 @@ def _credited(
 def _weights(
     method: Method, stored: StoredRollouts, step: slice, settings: Settings, resample: int
 ) -> Float64[Tensor, "B N K"]:
-    names = stored.objectives[step]
+    objectives = stored.objectives[step]
     if method.weights is None:
-        rows = [[float(settings.weights.get(name, 1.0)) for name in group] for group in names]
-        fixed = torch.zeros(len(rows), 1, stored.width, dtype=torch.float64)
-        for i, row in enumerate(rows):
-            total = sum(row) if method.normalize_weights else 1.0
-            fixed[i, 0, : len(row)] = torch.tensor(row, dtype=torch.float64) / total
-        return fixed
+        return fixed_weights(objectives, normalize=method.normalize_weights)
     number = stored.steps[step.start]
     moment = (number,) if method.redraw_weights else ()
     again = ("resample", resample) if resample else ()
@@ -217,35 +139,5 @@ def _weights(
         derive_seed(settings.seed, "weights", *again, *moment, prompt)
         for prompt in stored.prompt_ids[step]
     ]
-    counts = torch.tensor([len(group) for group in names])
-    drawn = method.weights(counts, torch.tensor(seeds), step=number)
-    return pad(drawn, (0, stored.width - drawn.shape[-1]))
-
-
-def _files(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    folder = path / "rollouts" if (path / "rollouts").is_dir() else path
-    files = sorted(folder.glob("*.parquet"))
-    if not files:
-        raise ConfigError(
-            f"{path}: no rollouts (*.parquet) here; expected a run folder, its rollouts folder or "
-            "one of its files"
-        )
-    return files
-
-
-def _groups_of(file: Path) -> list[list[dict[str, object]]]:
-    """The records of a file group by group: a group begins with its rollout 0."""
-    missing = sorted(set(_COLUMNS) - set(pq.read_schema(file).names))
-    if missing:
-        raise ConfigError(f"{file}: no columns {missing}; expected a run's rollouts/*.parquet")
-    table = pq.read_table(file, columns=_COLUMNS)
-    lengths = pc.list_value_length(table["completion_ids"]).to_pylist()  # type: ignore[attr-defined]
-    groups: list[list[dict[str, object]]] = []
-    records = table.drop_columns(["completion_ids"]).to_pylist()
-    for record, length in zip(records, lengths, strict=True):
-        if record["sample"] == 0 or not groups:
-            groups.append([])
-        groups[-1].append({**record, "length": length or 0})
-    return groups
+    counts = torch.tensor([len(kept) for kept in objectives])
+    return method.weights(counts, torch.tensor(seeds), step=number)
