@@ -154,7 +154,7 @@ def test_greedy_tokens_are_those_of_the_hf_engine(engine: VLLMEngine, folder: Pa
     ],
 )
 def test_logprobs_are_of_the_distribution_drawn_from(
-    engine: VLLMEngine, model: Any, support: dict[str, float]
+    engine: VLLMEngine, model: Any, support: dict[str, Any]
 ) -> None:
     requests = prompts(5, 64, 170)
     for request, group in zip(
@@ -306,9 +306,9 @@ def test_a_refused_reset_of_the_prefix_cache_is_an_error(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda items: items[:7], "did not come"),
-        (lambda items: [*items[:7], ("model.surprise", items[0][1])], "unknown"),
-        (lambda items: [*items[:7], (items[7][0], torch.zeros(3, 3))], "shape"),
+        (lambda items: items[:3], "did not come"),
+        (lambda items: [*items[:3], ("model.surprise", items[0][1])], "unknown"),
+        (lambda items: [*items[:3], (items[3][0], torch.zeros(3, 3))], "shape"),
     ],
 )
 def test_weights_in_part_are_refused_and_leave_no_trace(
@@ -322,6 +322,26 @@ def test_weights_in_part_are_refused_and_leave_no_trace(
     trained(model)
     engine.load_weights(model.state_dict().items(), 2)
     assert mismatch(engine, model) < ROUNDING
+
+
+@needs_vllm
+def test_a_call_that_fails_leaves_no_requests_behind(
+    engine: VLLMEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests, sampling = prompts(5, 64), SamplingSettings(8)
+    expected, core = engine.generate(requests, sampling), engine._llm.llm_engine
+    steps, step = iter(range(100)), core.step
+
+    def failing() -> Any:
+        if next(steps) == 3:
+            raise KeyboardInterrupt
+        return step()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(core, "step", failing)
+        with pytest.raises(KeyboardInterrupt):
+            engine.generate(requests, sampling)
+    assert engine.generate(requests, sampling) == expected
 
 
 @needs_vllm

@@ -159,23 +159,18 @@ class VLLMEngine:
         flat = [row for group in rows for row in group]
         watch = StopWatch(self._texts, [r.stop for r in requests for _ in r.seeds])
         sampled = torch.zeros(len(flat), sampling.max_tokens, dtype=torch.int64)
-        self._submit(requests, sampling)
         engine = self._llm.llm_engine
-        while engine.has_unfinished_requests():
-            grown: dict[int, list[int]] = {}  # rows by their new length
-            for output in engine.step():
-                index, sample = int(output.request_id), output.outputs[0]
-                row = flat[index]
-                for token, chances in zip(sample.token_ids, sample.logprobs, strict=True):
-                    sampled[index, len(row.ids)] = token
-                    row.ids.append(token)
-                    row.logprobs.append(chances[token].logprob)
-                    grown.setdefault(len(row.ids), []).append(index)
-            for length, places in grown.items():
-                at = torch.tensor(places)
-                ended = watch.ended(sampled[at, length - 1], at, sampled, length)
-                if bool(ended.any()):
-                    engine.abort_request([str(i) for i in at[ended].tolist()])
+        try:
+            self._submit(requests, sampling)
+            while engine.has_unfinished_requests():
+                for length, places in _grown(engine.step(), flat, sampled).items():
+                    at = torch.tensor(places)
+                    ended = watch.ended(sampled[at, length - 1], at, sampled, length)
+                    if bool(ended.any()):
+                        engine.abort_request([str(i) for i in at[ended].tolist()])
+        finally:
+            # After a failure nothing may be left over for the next call.
+            engine.abort_request([str(i) for i in range(len(flat))])
         return rows
 
     def _submit(self, requests: Sequence[GenerationRequest], sampling: SamplingSettings) -> None:
@@ -228,6 +223,20 @@ class _Row:
 
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+
+
+def _grown(outputs: Sequence[Any], rows: list[_Row], sampled: Tensor) -> dict[int, list[int]]:
+    """Adds new tokens to their rows and to `sampled`; the rows that got one, by new length."""
+    grown: dict[int, list[int]] = {}
+    for output in outputs:
+        index, sample = int(output.request_id), output.outputs[0]
+        row = rows[index]
+        for token, chances in zip(sample.token_ids, sample.logprobs, strict=True):
+            sampled[index, len(row.ids)] = token
+            row.ids.append(token)
+            row.logprobs.append(chances[token].logprob)
+            grown.setdefault(len(row.ids), []).append(index)
+    return grown
 
 
 def _start(place: str, dtype: str, arguments: dict[str, Any], *, trust_remote_code: bool) -> Any:
