@@ -54,7 +54,7 @@ class ProgramSearchTask(Task):
 
     @override
     def rows(self, split: str) -> Sequence[PromptRow]:
-        """The problems; `start_program` of the ground truth is the program that evolution starts from."""
+        """The problems; evolution starts from `start_program` of the ground truth."""
         check_split(split)
         names = list(PROBLEMS) if self.problem == "all" else [self.problem]
         return [

@@ -39,9 +39,9 @@ _STOP_SECONDS = 10.0
 class OpenEvolve(Search):
     """The package openevolve: islands, MAP-Elites, a model that rewrites programs.
 
-    One program of a prompt starts it: ``start_program`` of the row's ground truth, or `start`. The reward
-    vector becomes the metrics, by objective, with ``combined_score`` for its scalar; objectives are
-    the dimensions of the MAP-Elites grid.
+    A program starts it: ``start_program`` of the row's ground truth, or `start`. The reward vector
+    becomes the metrics, by objective, with ``combined_score`` for its scalar; objectives are the
+    dimensions of the MAP-Elites grid.
 
     Attributes:
         iterations: At most; the budget may end the run earlier.
