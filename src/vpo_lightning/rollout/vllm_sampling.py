@@ -16,9 +16,6 @@ from vpo_lightning.rollout.engine import Completion, SamplingSettings
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-LOGPROBS_MODE = "processed_logprobs"
-"""vLLM's name for log-probabilities of the distribution drawn from, which engines must run with."""
-
 
 def sampling_fields(sampling: SamplingSettings, seed: int, ends: Collection[int]) -> dict[str, Any]:
     """The fields of `vllm.SamplingParams` for one sample of one prompt.

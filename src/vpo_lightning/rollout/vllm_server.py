@@ -14,7 +14,6 @@ from torch import Tensor, distributed
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.engine import Completion, GenerationRequest, SamplingSettings
 from vpo_lightning.rollout.vllm_sampling import (
-    LOGPROBS_MODE,
     completion,
     end_tokens,
     sampling_fields,
@@ -29,6 +28,7 @@ from vpo_lightning.rollout.vllm_server_http import (
 from vpo_lightning.rollout.vllm_server_loop import EventLoopThread
 from vpo_lightning.rollout.vllm_server_pool import Patience, Sampled, ServerPool
 from vpo_lightning.rollout.vllm_server_transfer import FileTransfer, NCCLTransfer, WeightTransfer
+from vpo_lightning.rollout.vllm_settings import LOGPROBS_MODE
 from vpo_lightning.rollout.vllm_weights import ExpectedWeights
 
 T = TypeVar("T")

