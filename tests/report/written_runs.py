@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -148,7 +149,7 @@ def write_text_run(folder: Path, texts: Sequence[str], **changes: Any) -> Path:
 
     target = {"_target_": "tests.task_layer.toy.VectorTask"}
     cfg = {**config("vpo", 0, target, 2), **changes}
-    made = iter(texts * 10_000)
+    made = cycle(texts)
 
     def answer(row: PromptRow, rng: Random) -> str:
         del row, rng

@@ -17,7 +17,7 @@ function el(tag, attributes = {}, ...children) {
 
 /** A labelled choice; calls back with the chosen value. */
 function choice(label, options, value, onChange) {
-  const select = el("select", { onchange: () => onChange(select.value) });
+  const select = el("select", { "aria-label": label, onchange: () => onChange(select.value) });
   for (const [key, text] of options) {
     select.append(el("option", { value: key, selected: key === value }, text));
   }
