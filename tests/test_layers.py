@@ -31,7 +31,7 @@ LAYERS: list[set[str]] = [
     {"train", "warmup", "score", "score_lines", "rescore", "worker", "scoring_process"}
     | {"entry", "config_errors", "launch", "resume", "sweep", "training"}
     | {"report", "report_pictures", "search", "serve", "deployed"}
-    | {"evaluate", "evaluated", "pool_evaluation"},
+    | {"evaluate", "evaluated", "pool_evaluation", "diagnose"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 STRANGERS = {"policy", "rollout"}  # one layer, but weights travel as an iterator of tensors

@@ -69,7 +69,7 @@ def policy_place(cfg: DictConfig) -> str:
     """
     if cfg.policy is not None:
         if not is_checkpoint(str(cfg.policy)):
-            _refuse_missing(str(cfg.policy))
+            refuse_missing(str(cfg.policy))
         return str(cfg.policy)
     if cfg.run is None:
         return ""
@@ -120,7 +120,12 @@ def _checkpoint_weights(cfg: DictConfig, base: str, place: str) -> dict[str, Any
     return dict(full_weights(policy))
 
 
-def _refuse_missing(policy: str) -> None:
+def refuse_missing(policy: str) -> None:
+    """Refuses a policy that is neither a model folder nor a Hub id.
+
+    Raises:
+        ConfigError: It is not there.
+    """
     try:
         PretrainedModel(policy).check()
     except ConfigError as error:

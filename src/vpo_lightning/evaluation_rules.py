@@ -20,6 +20,11 @@ def check_evaluation(cfg: DictConfig, task: Task, num_objectives: set[int]) -> N
     Raises:
         ConfigError: Names the key to change.
     """
+    if cfg.evaluation.num_answers % cfg.m and "m" in cfg.ablation.prompt:
+        raise ConfigError(
+            f"evaluation.num_answers={cfg.evaluation.num_answers} is not a whole number of chains "
+            f"of m={cfg.m} answers; set it to a multiple of m"
+        )
     metrics = cfg.evaluation.metrics
     if cfg.evaluation.num_prompts:
         names = [objective.name for objective in task.rows("train")[0].objectives]

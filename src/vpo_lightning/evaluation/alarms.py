@@ -13,7 +13,7 @@ from statistics import fmean
 
 from vpo_lightning.errors import ConfigError
 
-Record = Mapping[str, float]
+Record = Mapping[str, float | int]
 """The figures of one training step, a line of ``metrics.jsonl``."""
 NAMES = (
     "diversity_collapse",

@@ -10,7 +10,7 @@ STAGES = ("generate", "score", "reference", "forward", "backward", "step")
 GAINS = ("best@1", "best@30", "expected_max@3", "expected_max@30", "deployed_expected_max")
 """Figures whose gain over the start policy is divided by the tokens generated."""
 
-Record = Mapping[str, float]
+Record = Mapping[str, float | int]
 
 
 def total_cost(records: Sequence[Record]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def total_cost(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def gain_per_million_tokens(
-    trained: Mapping[str, float], start: Mapping[str, float], generated_tokens: float | None
+    trained: Mapping[str, float], start: Mapping[str, float], generated_tokens: float | int | None
 ) -> dict[str, float]:
     """What the trained policy gained over the start for each 10^6 tokens generated in training.
 
