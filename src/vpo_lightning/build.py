@@ -22,6 +22,7 @@ from vpo_lightning.task import PromptRow, Task
 
 if TYPE_CHECKING:
     from vpo_lightning.evaluation.alarms import AlarmThresholds
+    from vpo_lightning.evaluation.diagnosis import VerdictThresholds
     from vpo_lightning.evaluation.pool_metrics import PoolMetrics
     from vpo_lightning.lightning.datamodule import RolloutDataModule
     from vpo_lightning.lightning.module import VPOModule
@@ -281,6 +282,11 @@ def build_alarm_thresholds(cfg: DictConfig) -> AlarmThresholds:
     from vpo_lightning.evaluation.alarms import AlarmThresholds
 
     return instantiate(cfg.alarms) if "alarms" in cfg else AlarmThresholds()
+
+
+def build_thresholds(cfg: DictConfig) -> VerdictThresholds:
+    """Where the verdicts of a diagnosis begin."""
+    return instantiate(cfg.thresholds)
 
 
 def build_pool_metrics(cfg: DictConfig) -> PoolMetrics:

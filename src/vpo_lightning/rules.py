@@ -111,11 +111,6 @@ def check_ranges(cfg: DictConfig) -> None:
         value = OmegaConf.select(cfg, key)
         if value is not None and value not in choices:
             raise ConfigError(f"{key}={value}: it must be one of {', '.join(choices)}")
-    if cfg.evaluation.num_answers % cfg.m and "m" in cfg.ablation.prompt:
-        raise ConfigError(
-            f"evaluation.num_answers={cfg.evaluation.num_answers} is not a whole number of chains "
-            f"of m={cfg.m} answers; set it to a multiple of m"
-        )
 
 
 def _check_overlong(cfg: DictConfig) -> None:
