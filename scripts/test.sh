@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up .venv where needed and runs the linter, the type checker and the quick tests. --all adds the slow
-# tests, and those marked gpu or vllm where this machine can run them; other arguments are pytest's.
+# tests, and those marked gpu, vllm or browser where this machine can run them; other arguments are pytest's.
 # Every part runs; the exit code is that of the first one that failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -20,12 +20,21 @@ fi
 # The libraries' threads would fight over the cores, and no test may need a network.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1 PYRIGHT_PYTHON_IGNORE_WARNINGS=1
 
+# Finds Chromium for the report's tests, or installs it where that needs no question.
+has_browser() {
+  command -v chromium || command -v chromium-browser || command -v google-chrome && return
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return
+  apt-get update -q && apt-get install -y -q --no-install-recommends chromium
+}
+
 arguments=()
 for argument in "$@"; do
   if [ "$argument" = --all ]; then
-    marks="not browser"
-    $python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || marks+=" and not gpu"
-    $python -c 'import vllm' 2>/dev/null || marks+=" and not vllm"
+    marks=""
+    without() { marks+="${marks:+ and }not $1"; }
+    has_browser || without browser
+    $python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || without gpu
+    $python -c 'import vllm' 2>/dev/null || without vllm
     arguments=(-m "$marks" "${arguments[@]}")
   else
     arguments+=("$argument")
