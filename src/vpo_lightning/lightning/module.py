@@ -57,10 +57,11 @@ class VPOModule(L.LightningModule):
         logprobs: Computes the log-probabilities of rollouts.
         is_single_update: Whether a rollout batch makes exactly one optimizer step; then the
             log-probabilities before it are those of the update's own forward pass.
-        seed: Of dropout, together with step and process.
+        seed: Of dropout, together with step, micro-batch and process.
 
     Attributes:
         step: Completed training steps, which is also the policy version.
+        figures: What was logged about the last one.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class VPOModule(L.LightningModule):
         self._is_single_update = is_single_update
         self._seed = seed
         self._reference: ReferencePolicy | None = None
+        self.figures: dict[str, float] = {}
         self._metrics: dict[str, float] = {}
         self._sums: dict[str, Tensor] = {}
         self._generated_tokens = 0
@@ -165,8 +167,11 @@ class VPOModule(L.LightningModule):
 
     def training_step(self, batch: MicroBatch, batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that Lightning's averages keep it exact."""
-        del batch_idx
         start = time.perf_counter()
+        # Dropout draws from the global generator, which Lightning and data loaders move as well.
+        torch.manual_seed(
+            derive_seed(self._seed, "dropout", self.step, batch_idx, self.global_rank)
+        )
         trainer = cast(L.Trainer, self.trainer)
         policy = cast(nn.Module, self.policy)
         if batch.advantages.numel() == 0 and not is_sharded(policy):
@@ -224,9 +229,8 @@ class VPOModule(L.LightningModule):
         self._metrics["train/grad_norm"] = float(full)
 
     def on_train_epoch_start(self) -> None:
-        """Starts the clock of a training step, and the random numbers of dropout."""
+        """Starts the clock of a training step."""
         self._step_start = time.perf_counter()
-        torch.manual_seed(derive_seed(self._seed, "dropout", self.step, self.global_rank))
         self.seconds.clear()
         self._sums.clear()
 
@@ -241,6 +245,7 @@ class VPOModule(L.LightningModule):
         }
         metrics["train/learning_rate"] = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
         self._log_step(metrics, self.step)
+        self.figures = metrics
         self._metrics.clear()
 
     def _log_step(self, metrics: Mapping[str, float], step: int) -> None:
