@@ -76,6 +76,9 @@ def _search(
 
     task, rows, style = question
     search, solved = build.build_search(cfg.search), build.build_search(cfg.solved)
+    for row in rows:  # before the policy is loaded
+        solved.check(row)
+        search.guide.check(row)
     policy = _policy(cfg, deployed)
     log = EventLog(folder / "events.jsonl")
     problems = [Problem(task, row, style, policy, cfg.seed, Archive()) for row in rows]
