@@ -24,6 +24,7 @@ from vpo_lightning.lightning.callbacks.progress import StepProgress
 from vpo_lightning.lightning.callbacks.samples import RolloutWriter
 from vpo_lightning.lightning.callbacks.stopping import GracefulStop, StepCheckpoint
 from vpo_lightning.lightning.loggers import read_metrics, remove_metrics_after
+from vpo_lightning.lightning.media import log_media
 from vpo_lightning.lightning.module import VPOModule
 from vpo_lightning.lightning.strategies import build_strategy
 from vpo_lightning.policy.export import export_policy
@@ -107,6 +108,7 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     collector.scorer.close()
     if trainer.is_global_zero:
         write_json(summary, folder / "summary.json")
+        log_media(trainer.loggers, folder)
         print(evaluation_table(summary.get("evaluation", {})))
         print(f"results: {folder}", flush=True)
     return summary
