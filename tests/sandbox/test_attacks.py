@@ -12,6 +12,7 @@ import pytest
 
 from tests.sandbox.attacks.attack import PREAMBLE
 from tests.sandbox.attacks.cheats import CHEATS
+from tests.sandbox.attacks.corners import CORNERS
 from tests.sandbox.attacks.files import FILES
 from tests.sandbox.attacks.functions import FUNCTIONS
 from tests.sandbox.attacks.network import NETWORK
@@ -21,7 +22,7 @@ from tests.sandbox.processes import descendants, wait_until
 from vpo_lightning.sandbox.sandbox import Sandbox
 from vpo_lightning.tasks.livecodebench.comparison import equal_value
 
-ATTACKS = {**FILES, **PROCESSES, **NETWORK, **RESOURCES, **CHEATS}
+ATTACKS = {**FILES, **PROCESSES, **NETWORK, **RESOURCES, **CHEATS, **CORNERS}
 SECRET = "SECRET-OF-AN-EARLIER-TEST"
 VICTIM = "open('/tmp/x', 'w').write(input()); print(open('/tmp/x').read(), sum(range(10)))"
 

@@ -112,6 +112,8 @@ _DENIED: dict[str, tuple[int | None, int | None]] = {
     "quotactl_fd": (443, 443),
 }
 _CLONE = (56, 220)
+_PRCTL, _SET_DUMPABLE = (157, 167), 4  # a process that can be dumped starts the host's handler
+_UNKNOWN = 470  # calls of kernels that are newer than this table
 _CLONE3 = 435  # its flags lie in memory where a filter cannot look; the C library then uses clone
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -162,9 +164,15 @@ def _program(column: int, architecture: int) -> bytes:
     ]
     if column == 0:
         lines += [(_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _KILL_PROCESS)]
+    lines += [(_AT_LEAST, 0, 1, _UNKNOWN), (_RETURN, 0, 0, _ENOSYS)]
     for number in denied:
         lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _EPERM)]
     lines += [
+        (_EQUAL, 0, 4, _PRCTL[column]),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        (_EQUAL, 0, 1, _SET_DUMPABLE),
+        (_RETURN, 0, 0, _EPERM),
+        (_RETURN, 0, 0, _ALLOW),
         (_EQUAL, 0, 1, _CLONE3),
         (_RETURN, 0, 0, _ENOSYS),
         (_EQUAL, 0, 3, _CLONE[column]),

@@ -43,14 +43,14 @@ def main(settings: str) -> None:
         sys.path.append(parsed["packages"])
     program.warm_up()
     gc.freeze()  # children leave these objects alone, so that their pages stay shared
-    _Server(control, confinement, null).run()
+    os.close(null)
+    _Server(control, confinement).run()
 
 
 class _Server:
-    def __init__(self, control: socket.socket, confinement: Isolation | Guard, null: int) -> None:
+    def __init__(self, control: socket.socket, confinement: Isolation | Guard) -> None:
         self._control = control
         self._confinement = confinement
-        self._null = null
         self._broken = os.eventfd(0, os.EFD_NONBLOCK)  # set by a child that could not be confined
 
     def run(self) -> None:
@@ -89,7 +89,7 @@ class _Server:
             source = os.pread(source_file, os.fstat(source_file).st_size, 0)
             os.dup2(input_file, 0)
             os.dup2(output_file, 1)
-            os.dup2(self._null, 2)
+            os.dup2(os.open("/dev/null", os.O_RDWR), 2)  # its own: a lock on it ends with the test
             self._confinement.confine(seconds)
         except BaseException:
             os.eventfd_write(self._broken, 1)
