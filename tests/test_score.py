@@ -310,6 +310,45 @@ def test_a_setting_that_cannot_work_is_one_line_and_status_2(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.jsonl", "in.jsonl"]
 
 
+def test_a_sandbox_that_is_not_there_is_one_line_and_status_2(tmp_path, vpo_score, monkeypatch):
+    write(tmp_path / "in.jsonl", [line()])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = vpo_score("task=livecodebench", "input=in.jsonl", "output=o")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "apt-get install bubblewrap" in done.stderr
+
+
+BAD_TASK = "+task={_target_: tests.task_layer.bad_task.BadTask}"
+
+
+def test_a_task_that_hangs_or_crashes_fails_its_lines_only(tmp_path, vpo_score):
+    words = ("good", "spin", "segfault", "nan", "good")
+    write(tmp_path / "in.jsonl", [line(text=word, ground_truth={}) for word in words])
+    arguments = (BAD_TASK, "input=in.jsonl", "output=out.jsonl", "scoring.deadline=0.5")
+    done = vpo_score(*arguments)
+    assert done.returncode == 3
+    records = read(tmp_path / "out.jsonl")
+    assert [record["rewards"] for record in records] == [[[1.0, 0.5]], *[None] * 3, [[1.0, 0.5]]]
+    assert "line 2: no result within scoring.deadline=0.5 seconds" in records[1]["error"]
+    assert "SIGSEGV" in records[2]["error"]
+    assert "returned nan as x" in records[3]["error"]
+    assert "score_failures: 3, score_timeouts: 1" in done.stderr
+    done = vpo_score(*arguments, "scoring.failure_value=0.25", "scoring.workers=2")
+    assert done.returncode == 3
+    declared = read(tmp_path / "out.jsonl")
+    assert [r["rewards"] for r in declared[1:4]] == [[[0.25, 0.25]]] * 3
+    assert [r["flags"] for r in declared] == [["ok"], *[["failed"]] * 3, ["ok"]]
+    assert declared[3]["error"].startswith("line 4: answer 1: BadTask.score returned nan")
+
+
+def test_explanations_are_told_on_request(tmp_path, vpo_score):
+    write(tmp_path / "in.jsonl", [line()])
+    vpo_score("task=musique", "input=in.jsonl", "output=out.jsonl", "scoring.explain=true")
+    (told,) = read(tmp_path / "out.jsonl")[0]["explanations"]
+    assert told == "cited 3, 7, wanted 3, 7; answered 'Paris', wanted 'Paris'"
+
+
 def test_a_config_error_takes_two_seconds_at_most(tmp_path):
     write(tmp_path / "in.jsonl", [line()])
     started = time.perf_counter()

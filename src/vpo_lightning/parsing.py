@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from typing_extensions import override
@@ -68,11 +68,30 @@ def numbered_tags(text: str | None, m: int, tag: str) -> list[str | None]:
 
     The first occurrence of each counts, in any order in the text; an unclosed tag is missing.
     """
-    bodies: list[str | None] = []
-    for i in range(1, m + 1):
-        match = re.search(rf"<{tag}_{i}>(.*?)</{tag}_{i}>", text or "", re.DOTALL)
-        bodies.append(match.group(1).strip() if match else None)
-    return bodies
+    bodies = [first_body(text or "", f"{tag}_{i}") for i in range(1, m + 1)]
+    return [body if body is None else body.strip() for body in bodies]
+
+
+def first_body(text: str, tag: str, *, ignore_case: bool = False) -> str | None:
+    """What the first ``<tag>..</tag>`` holds; None if there is none that is closed."""
+    return next(tag_bodies(text, tag, ignore_case=ignore_case), None)
+
+
+def tag_bodies(text: str, tag: str, *, ignore_case: bool = False) -> Iterator[str]:
+    """What every ``<tag>..</tag>`` holds, one after the other.
+
+    The time is linear in the text. (A regular expression that spans both tags looks for the end
+    behind every opening tag, and a policy may write thousands that it never closes.)
+    """
+    flags = re.IGNORECASE if ignore_case else 0
+    opening, closing = re.compile(f"<{tag}>", flags), re.compile(f"</{tag}>", flags)
+    position = 0
+    while start := opening.search(text, position):
+        end = closing.search(text, start.end())
+        if end is None:
+            return
+        yield text[start.end() : end.start()]
+        position = end.end()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.parsing import first_body
 from vpo_lightning.task import Objective, PromptRow, Task
 from vpo_lightning.tasks.chat_rows import is_chat_row, question_of, read_chat_row
 from vpo_lightning.tasks.eureqa.demonstrations import demonstration
@@ -36,10 +36,6 @@ OBJECTIVES = (
 )
 
 _NAMES_NEEDED = 6  # five that are asked for, and the one that the story gives away
-_TAGS = [
-    re.compile(rf"<entity_{letter}>(.*?)</entity_{letter}>", re.DOTALL | re.IGNORECASE)
-    for letter in LETTERS
-]
 _PROMPT = """\
 In the story below some names are masked. One name at its end is given; work backwards from there, \
 one masked name after the other.
@@ -207,8 +203,8 @@ class EureqaTask(Task):
 
 def parse_names(answer: str) -> list[str]:
     """The names in the first tag of each of entity_A to entity_E, empty where there is none."""
-    matches = (tag.search(answer) for tag in _TAGS)
-    return [match.group(1).strip() if match else "" for match in matches]
+    bodies = (first_body(answer, f"entity_{letter}", ignore_case=True) for letter in LETTERS)
+    return [(body or "").strip() for body in bodies]
 
 
 def _match(found: str, name: str) -> float:

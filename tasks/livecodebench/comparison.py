@@ -44,12 +44,15 @@ def _equal_line(one: str, other: str) -> bool:
     one, other = one.strip(), other.strip()
     if one == other:
         return True
+    if len(one.split()) != len(other.split()):
+        return False
     numbers = _decimals(one), _decimals(other)
     return numbers[0] is not None and numbers[0] == numbers[1]
 
 
 def _decimals(line: str) -> list[Decimal] | None:
     try:
-        return [Decimal(word) for word in line.split()]
+        numbers = [Decimal(word) for word in line.split()]
     except InvalidOperation:
         return None
+    return None if any(number.is_snan() for number in numbers) else numbers  # compares with none

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from vpo_lightning.parsing import NumberedTags, StopRule, numbered_tags
-
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+from vpo_lightning.parsing import NumberedTags, StopRule, first_body, numbered_tags, tag_bodies
 
 
 @dataclass(frozen=True)
@@ -59,10 +56,10 @@ class RouteTags(NumberedTags):
 
 def _body(text: str) -> str:
     """What the first answer tag holds, or the whole text."""
-    match = _ANSWER.search(text)
-    return (match.group(1) if match else text).strip()
+    body = first_body(text, "answer", ignore_case=True)
+    return (text if body is None else body).strip()
 
 
 def _untagged_routes(text: str) -> list[str]:
     parts = [part for part in text.split("---") if part.strip()]
-    return parts if len(parts) > 1 else _ANSWER.findall(text) or [text]
+    return parts if len(parts) > 1 else [*tag_bodies(text, "answer", ignore_case=True)] or [text]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vpo_lightning.parsing import first_body
 from vpo_lightning.tasks.text import word_f1
 
 MAX_HOPS = 4
 
-_SUPPORT = re.compile(r"<support>(.*?)</support>", re.DOTALL)
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _MOST_DIGITS = 4000  # int() refuses more than 4,300
 
 
@@ -34,11 +32,11 @@ def parse_cited_answer(answer: str) -> CitedAnswer:
     Citations are separated by commas; an item that is not made of digits alone is skipped. (The
     public reference implementation raises an error at a superscript digit.)
     """
-    support, text = _SUPPORT.search(answer), _ANSWER.search(answer)
-    items = [item.strip() for item in support.group(1).split(",")] if support else []
+    support, text = first_body(answer, "support"), first_body(answer, "answer")
+    items = [item.strip() for item in (support or "").split(",")]
     digits = [item for item in items if item.isdecimal()]
     cited = [int(item) if len(item) <= _MOST_DIGITS else -1 for item in digits]
-    return CitedAnswer(tuple(dict.fromkeys(cited)), text.group(1).strip() if text else "")
+    return CitedAnswer(tuple(dict.fromkeys(cited)), (text or "").strip())
 
 
 def reward_vector(

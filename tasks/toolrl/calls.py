@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
-_CALLS = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
-_RESPONSE = re.compile(r"<response>(.*?)</response>", re.DOTALL)
+from vpo_lightning.parsing import first_body
+
 _BETWEEN_CALLS = " \t\r\n,"
 _DECODER = json.JSONDecoder()
 
@@ -44,14 +42,15 @@ class ToolAnswer:
 
 def parse_tool_answer(answer: str) -> ToolAnswer:
     """The first block of each kind; an unclosed one is absent."""
-    think, block, response = (p.search(answer) for p in (_THINK, _CALLS, _RESPONSE))
-    body = block.group(1).strip() if block else ""
+    tags = ("think", "tool_call", "response")
+    think, block, response = (first_body(answer, tag) for tag in tags)
+    body = (block or "").strip()
     return ToolAnswer(
         has_think=think is not None,
         has_call_text=bool(body),
         calls=tuple(read_calls(_json_values(body))),
-        think=think.group(1).strip() if think else "",
-        response=response.group(1).strip() if response else "",
+        think=(think or "").strip(),
+        response=(response or "").strip(),
     )
 
 

@@ -1,4 +1,6 @@
 import json
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ from vpo_lightning.parsing import (
     NumberedTags,
     SeparatedAnswers,
     StopRule,
+    first_body,
     numbered_tags,
+    tag_bodies,
 )
 
 GOLDEN = json.loads(
@@ -110,3 +114,19 @@ def test_a_compact_prompt_uses_only_the_words_that_are_declared(weights):
     said += [answer_format.ask_single(), answer_format.ask_multiple(3)]
     said += answer_format.render_multiple(["", ""]).split()
     assert set(said) <= set(words)
+
+
+@given(st.lists(st.sampled_from(["<t>", "</t>", "<T>", "</T>", "x", "\n", "<t"])).map("".join))
+def test_bodies_are_those_that_a_regular_expression_finds(text):
+    for ignore_case in (False, True):
+        flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
+        expected = re.findall("<t>(.*?)</t>", text, flags)
+        assert list(tag_bodies(text, "t", ignore_case=ignore_case)) == expected
+        assert first_body(text, "t", ignore_case=ignore_case) == (expected or [None])[0]
+
+
+def test_tags_that_are_never_closed_take_linear_time():
+    start = time.perf_counter()
+    for tag in ("response_1", "response_2"):
+        assert numbered_tags(f"<{tag}>" * 100_000, 2, "response") == [None, None]
+    assert time.perf_counter() - start < 2  # a quadratic search takes minutes

@@ -49,5 +49,5 @@ def test_demonstrations_are_parsed_differ_and_earn_something(task: Task) -> None
 
 def test_a_task_without_demonstrations_says_so() -> None:
     online = UltrafeedbackTask(mode="online", judge=object())  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="no demonstrations .* set warmup=none"):
+    with pytest.raises(ConfigError, match=r"no demonstrations .* set warmup=none"):
         online.demonstrate(online.rows("train")[0], Random(0))

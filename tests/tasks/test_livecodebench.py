@@ -326,6 +326,8 @@ def test_a_prepared_file_gives_the_same_rows(tmp_path):
         ("", "", True, True),
         ("", "1", False, False),
         ("1\r\n2\r\n", "1\n2\n", True, True),
+        ("sNaN 1", "1 1", False, False),
+        ("nan", "1", False, False),
     ],
 )
 def test_outputs_agree_by_line_or_by_number(written, expected, lines, numbers):

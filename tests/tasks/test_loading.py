@@ -1,4 +1,5 @@
 import json
+import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.task import PromptRow
 from vpo_lightning.tasks.fields import Fields
-from vpo_lightning.tasks.loading import LazyRows, SkipRow, Source, join_rows, load_rows
+from vpo_lightning.tasks.loading import LazyRows, OtherSplit, SkipRow, Source, join_rows, load_rows
 from vpo_lightning.tasks.musique.task import MusiqueTask
 from vpo_lightning.tasks.records import HubRecords, open_records
 from vpo_lightning.tasks.text import multiset_f1, normalize_text, set_f1, word_f1
@@ -174,6 +175,18 @@ def test_rows_that_are_left_out_are_counted_and_logged(tmp_path, caplog):
     assert "left out 1: rows: asked to" in caplog.text
     with pytest.raises(ConfigError, match="no row is left"):
         load_rows(open_records(write_lines(path, {"id": "b", "skip": 1}), KEY), make_row)
+
+
+def test_rows_of_the_other_split_are_told_but_are_no_warning(tmp_path, caplog):
+    def make(record: Fields, number: int) -> PromptRow:
+        if record.has("skip"):
+            raise OtherSplit("for testing")
+        return PromptRow(record.text("id"), "", {}, ())
+
+    caplog.set_level(logging.INFO)
+    path = write_lines(tmp_path / "a.jsonl", {"id": "a"}, {"id": "b", "skip": 1})
+    assert load_rows(open_records(path, KEY), make).counts == {"rows: for testing": 1}
+    assert [(r.levelname, "left out 1" in r.message) for r in caplog.records] == [("INFO", True)]
 
 
 def test_rows_are_made_when_asked_for():
