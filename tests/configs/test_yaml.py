@@ -25,7 +25,7 @@ MANDATORY = {
     ("model", "pretrained"): ["model.path=elsewhere"],
 }
 # Groups that another primary config than train.yaml composes.
-PRIMARY_OF = {"search": "search"}
+PRIMARY_OF = {"search": "search", "thresholds": "diagnose"}
 ELSEWHERE = {"search": ["policy=elsewhere"], "score": ["task=maze", "input=-", "output=-"]}
 
 

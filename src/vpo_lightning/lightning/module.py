@@ -58,6 +58,7 @@ class VPOModule(L.LightningModule):
         is_single_update: Whether a rollout batch makes exactly one optimizer step; then the
             log-probabilities before it are those of the update's own forward pass.
         seed: Of dropout, together with step, micro-batch and process.
+        staleness: Updates by which the weights that sampled a batch may be behind; 0 is on-policy.
 
     Attributes:
         step: Completed training steps, which is also the policy version.
@@ -73,6 +74,7 @@ class VPOModule(L.LightningModule):
         logprobs: Logprobs,
         is_single_update: bool = True,
         seed: int = 0,
+        staleness: int = 0,
     ) -> None:
         super().__init__()
         self.policy: nn.Module | None = None
@@ -83,6 +85,7 @@ class VPOModule(L.LightningModule):
         self._logprobs = logprobs
         self._is_single_update = is_single_update
         self._seed = seed
+        self._staleness = staleness
         self._reference: ReferencePolicy | None = None
         self.figures: dict[str, float] = {}
         self._metrics: dict[str, float] = {}
@@ -128,14 +131,18 @@ class VPOModule(L.LightningModule):
         """Notes the figures of a new rollout batch.
 
         Raises:
-            RuntimeError: The rollouts were sampled from other weights than the current ones.
+            RuntimeError: The rollouts were sampled from older weights than is allowed.
         """
-        if batch.policy_version != self.step:
+        behind = self.step - batch.policy_version
+        if not 0 <= behind <= self._staleness:
             raise RuntimeError(
                 f"rollouts of policy version {batch.policy_version} reached the update of version "
-                f"{self.step}: on-policy training needs the weights handed over before sampling"
+                f"{self.step}: rollout.staleness={self._staleness} needs the weights handed over "
+                "before sampling"
             )
         self._metrics.update(batch.metrics)
+        if self._staleness:
+            self._metrics["rollout/staleness"] = float(behind)
         self._generated_tokens = sum(len(c.ids) for g in batch.groups for c in g.completions)
         self.seconds.update(batch.seconds)
 

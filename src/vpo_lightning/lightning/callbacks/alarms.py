@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import lightning as L
 from lightning.pytorch.callbacks import Checkpoint
 
 from vpo_lightning.evaluation.alarms import Alarm, AlarmThresholds, AlarmWatch
 from vpo_lightning.lightning.loggers import read_metrics
+from vpo_lightning.lightning.module import VPOModule
 
 
 class TrainingAlarms(Checkpoint):
@@ -43,8 +45,8 @@ class TrainingAlarms(Checkpoint):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Looks at the step's figures."""
-        figures = {key: float(value) for key, value in trainer.callback_metrics.items()}
-        raised = self._watch.add(figures)
+        module = cast(VPOModule, pl_module)
+        raised = self._watch.add({**module.figures, "step": module.step})
         for name, stands in self._watch.standing().items():
             pl_module.log(
                 f"alarm/{name}", float(stands), on_step=False, on_epoch=True, batch_size=1
