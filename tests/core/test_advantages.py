@@ -110,14 +110,23 @@ def test_rounding_of_a_std_does_not_become_an_advantage() -> None:
 
 
 @every_estimator
-@pytest.mark.parametrize("value", [0.0, 0.1, 0.35, 1 / 3, 1.0])
+@pytest.mark.parametrize("value", [0.0, 0.1, 0.35, 1 / 3, 1.0, -1e9 / 7, 1e15 / 3])
 @pytest.mark.parametrize("size", [2, 3, 7, 8])
-def test_equal_scores_give_zero_advantages(estimator: Estimator, value: float, size: int) -> None:
+def test_equal_scores_give_exactly_0(estimator: Estimator, value: float, size: int) -> None:
+    scores = torch.full((2, size), value, dtype=torch.float64)
     if not (estimator is max_at_k and size == 2):
-        advantages = estimator(torch.full((2, size), value))
-        torch.testing.assert_close(
-            advantages, torch.zeros(2, size, dtype=torch.float64), rtol=0, atol=1e-12
-        )
+        assert not bool(estimator(scores).any())
+        assert not bool(estimator(scores.float()).any())
+
+
+@pytest.mark.parametrize("value", [0.1, 0.7, -1e9 / 7, 1e15 / 3])
+def test_no_floor_is_needed_for_equal_scores(value: float) -> None:
+    scores = torch.full((2, 7), value, dtype=torch.float64)
+    assert not bool(group_normalized(scores, floor=0.0).any())
+    assert not bool(maxrl(scores, floor=0.0).any())
+    assert not bool(leave_one_out_normalized(scores, floor=0.0).any())
+    assert not bool(max_at_k(scores, floor=0.0).any())
+    assert not bool(max_at_k(scores, normalize=False).any())
 
 
 def test_a_std_below_the_floor_gives_exactly_0() -> None:

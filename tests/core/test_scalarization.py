@@ -161,6 +161,19 @@ def test_tied_rollouts_share_the_pool_credit() -> None:
     close(pool_credit(rewards, weights), [0.25, 0.25, 0.5])
 
 
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+@pytest.mark.parametrize("width", [1, 2, 4, 7])
+def test_equal_answers_tie_although_their_products_are_rounded_differently(
+    size: int, width: int
+) -> None:
+    rewards = torch.full((3, size, 3, width), 0.7, dtype=torch.float64)
+    weights = dirichlet(width, torch.arange(3), num_draws=50)
+    credit = pool_credit(rewards, weights)
+    assert torch.equal(credit, credit[:, :1].expand_as(credit))
+    assert not bool(group_normalized(credit).any())
+    close(win_shares(rewards, weights), torch.full((3, size, 3), 1 / 3, dtype=torch.float64))
+
+
 def test_diversity_bonus_is_the_example_of_the_formulas() -> None:
     answers = torch.tensor([[1, 0], [1, 0], [0, 1], [0.5, 0.5]], dtype=torch.float64)[:, None]
     weights = torch.tensor([[0.5, 0.5]], dtype=torch.float64)

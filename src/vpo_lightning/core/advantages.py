@@ -47,9 +47,8 @@ def group_normalized(
     values = finite_scores(scores)
     if values.shape[-1] == 1:
         return _singleton(values, 1.0 + eps, singleton)
-    centred_values = values - values.mean(dim=-1, keepdim=True)
     std = values.std(dim=-1, correction=ddof, keepdim=True)
-    advantages = centred_values / (std + eps)
+    advantages = deviations(values) / (std + eps)
     return (
         torch.where(std < floor, 0.0, advantages) if floor > 0 else advantages.nan_to_num(nan=0.0)
     )
@@ -67,7 +66,7 @@ def centred(
     values = finite_scores(scores)
     if values.shape[-1] == 1:
         return _singleton(values, 1.0, singleton)
-    return values - values.mean(dim=-1, keepdim=True)
+    return deviations(values)
 
 
 @scores_only
@@ -81,7 +80,7 @@ def rloo(scores: Float[Tensor, "*groups G"]) -> Float64[Tensor, "*groups G"]:
     """
     values = finite_scores(scores)
     size = values.shape[-1]
-    return (values - values.mean(dim=-1, keepdim=True)) * (size / max(size - 1, 1))
+    return deviations(values) * (size / max(size - 1, 1))
 
 
 @scores_only
@@ -105,9 +104,12 @@ def leave_one_out_normalized(
     itself = torch.eye(size, dtype=torch.bool, device=values.device)
     others = values.unsqueeze(-2).expand(*values.shape, size)
     mean = others.masked_fill(itself, 0.0).sum(dim=-1) / (size - 1)
-    deviations = (others - mean[..., None]).masked_fill(itself, 0.0)
-    std = (deviations.square().sum(dim=-1) / (size - 2)).sqrt()
-    return torch.where(std < floor, 0.0, (values - mean) / (std + eps))
+    distances = (others - mean[..., None]).masked_fill(itself, 0.0)
+    std = (distances.square().sum(dim=-1) / (size - 2)).sqrt()
+    largest = others.masked_fill(itself, -torch.inf).amax(dim=-1)
+    smallest = others.masked_fill(itself, torch.inf).amin(dim=-1)
+    is_guarded = (std < floor) | (largest == smallest)
+    return torch.where(is_guarded, 0.0, (values - mean) / (std + eps))
 
 
 @scores_only
@@ -137,7 +139,17 @@ def maxrl(
         return _singleton(values, eps, singleton)
     mean = values.mean(dim=-1, keepdim=True)
     usable = (mean >= floor) & (mean > 0)
-    return torch.where(usable, (values - mean) / torch.where(usable, mean + eps, 1.0), 0.0)
+    return torch.where(usable, deviations(values) / torch.where(usable, mean + eps, 1.0), 0.0)
+
+
+def deviations(values: Float64[Tensor, "*shape"], dim: int = -1) -> Float64[Tensor, "*shape"]:
+    """Return ``value - mean`` along an axis, exactly 0 where all values are equal.
+
+    The mean of equal numbers may be off by rounding, which an estimator without a floor divides by
+    its epsilon.
+    """
+    is_flat = values.amax(dim, keepdim=True) == values.amin(dim, keepdim=True)
+    return torch.where(is_flat, 0.0, values - values.mean(dim, keepdim=True))
 
 
 def finite_scores(scores: Float[Tensor, "*groups G"]) -> Float64[Tensor, "*groups G"]:

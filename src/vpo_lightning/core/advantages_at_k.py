@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from vpo_lightning.core.advantages import finite_scores, group_normalized
+from vpo_lightning.core.advantages import deviations, finite_scores, group_normalized
 from vpo_lightning.core.slots import scores_only
 
 
@@ -76,7 +76,7 @@ def max_at_k(
     marginals = max_at_k_marginals(values, k)
     if normalize:
         return group_normalized(marginals, ddof=ddof, eps=eps, floor=floor)
-    return marginals - marginals.mean(dim=-1, keepdim=True)
+    return deviations(marginals)
 
 
 @scores_only

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
+from vpo_lightning.core.advantages import deviations
 from vpo_lightning.core.validation import require_finite
 
 Convention = Literal["matched", "verl", "none", "trl"]
@@ -117,12 +118,12 @@ def whitened(
     whitening = _RULES[convention].whitening
     if whitening == "tokens":
         return _whitened_over_tokens(sums, lengths)
-    deviations = sums - sums.mean()
+    centred_sums = sums - sums.mean()
     if whitening == "sample":
         std = sums.std(correction=1) if sums.numel() > 1 else torch.zeros_like(sums.mean())
-        return deviations / (std + _TRL_STD_EPS)
+        return centred_sums / (std + _TRL_STD_EPS)
     std = sums.std(correction=0)
-    return torch.zeros_like(sums) if float(std) < _MATCHED_STD_FLOOR else deviations / std
+    return torch.zeros_like(sums) if float(std) < _MATCHED_STD_FLOOR else centred_sums / std
 
 
 def floored_objectives(
@@ -144,12 +145,12 @@ def _normalized(values: Float64[Tensor, "B G K"], rules: _Rules) -> Float64[Tens
     if values.shape[1] == 1:
         published = values if rules.ddof is None else values / (1.0 + rules.eps)
         return torch.zeros_like(values) if rules.floor > 0 else published
-    deviations = values - values.mean(dim=1, keepdim=True)
+    centred_values = deviations(values, dim=1)
     if rules.ddof is None:
-        return deviations
+        return centred_values
     std = values.std(dim=1, correction=rules.ddof, keepdim=True)
     divisor = torch.where(std < rules.floor, torch.inf, std + rules.eps)
-    return deviations / divisor
+    return centred_values / divisor
 
 
 def _whitened_over_tokens(
@@ -164,6 +165,6 @@ def _whitened_over_tokens(
     total = tokens.sum()
     if float(total) < 2:
         return torch.zeros_like(sums)
-    deviations = sums - (sums * tokens).sum() / total
-    variance = (deviations.square() * tokens).sum() / (total - 1)
-    return deviations / (variance + _VERL_VARIANCE_EPS).sqrt()
+    centred_sums = sums - (sums * tokens).sum() / total
+    variance = (centred_sums.square() * tokens).sum() / (total - 1)
+    return centred_sums / (variance + _VERL_VARIANCE_EPS).sqrt()

@@ -16,6 +16,9 @@ from vpo_lightning.core.groups import RewardGroups, prepare_groups, scalarized_b
 
 OverAnswers = Literal["max", "sum", "mean"]
 
+# Equal answers may differ in the last bits of w . r, depending on their place in the batch.
+_TIE = 1e-12
+
 
 def set_reward(
     rewards: Float[Tensor, "*groups G M K"],
@@ -98,7 +101,7 @@ def pool_credit(
     for rows, values in scalarized_blocks(groups):
         best = values.amax(dim=2)
         pool = best.amax(dim=1, keepdim=True)
-        wins = ((best == pool) & torch.isfinite(pool)).double()
+        wins = _best(best, dim=1)
         shares = wins / wins.sum(dim=1, keepdim=True).clamp_min(1)
         scores[rows] += (shares * pool.masked_fill(~torch.isfinite(pool), 0.0)).sum(dim=-1)
     return groups.ungroup(scores / groups.num_draws)
@@ -161,8 +164,7 @@ def win_shares(
     groups = prepare_groups(rewards, weights, answer_mask, objective_mask, prompt_ids)
     shares = torch.zeros_like(groups.answer_mask, dtype=torch.float64)
     for rows, values in scalarized_blocks(groups):
-        wins = (values == values.amax(dim=2, keepdim=True)) & torch.isfinite(values)
-        wins = wins.double()
+        wins = _best(values, dim=2)
         shares[rows] += (wins / wins.sum(dim=2, keepdim=True).clamp_min(1)).sum(dim=-1)
     return groups.ungroup(shares / groups.num_draws)
 
@@ -208,6 +210,14 @@ def _expected_best(groups: RewardGroups, *, chebyshev: bool) -> Float64[Tensor, 
         scores[rows] += values.amax(dim=2).sum(dim=-1)
     scores = (scores / groups.num_draws).masked_fill(~groups.answer_mask.any(dim=-1), 0.0)
     return groups.ungroup(scores)
+
+
+def _best(values: Float64[Tensor, "*shape"], dim: int) -> Float64[Tensor, "*shape"]:
+    """Return 1 for the finite values that are the largest along an axis up to rounding, else 0."""
+    finite = torch.isfinite(values)
+    largest = values.amax(dim, keepdim=True)
+    slack = _TIE * torch.where(torch.isfinite(largest), largest, 0.0).abs()
+    return ((values >= largest - slack) & finite).double()
 
 
 def _floors(

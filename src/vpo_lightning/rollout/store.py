@@ -129,6 +129,8 @@ def win_shares(group: RolloutGroup, sample: int) -> list[float | None]:
     rewards = torch.tensor([answer.rewards for answer in answers], dtype=torch.float64)
     if group.weights.shape[1] != rewards.shape[1]:
         return [None] * len(answers)
-    winners = (rewards @ group.weights.to(torch.float64).T).argmax(0)
+    values = rewards @ group.weights.to(torch.float64).T
+    # Equal answers may differ in the last bits.
+    winners = (values >= values.amax(0) - 1e-12).double().argmax(0)
     counts = torch.bincount(winners, minlength=len(answers))
     return (counts / winners.numel()).tolist()
