@@ -152,7 +152,8 @@ def start_server(policy: str, *arguments: str, seconds: float = 90) -> tuple[Any
         RuntimeError: It ended, or was not ready in time.
     """
     port = free_port()
-    command = [sys.executable, "-m", "vpo_lightning.serve", policy, "--port", str(port), *arguments]
+    own = ["--engine", "hf", "--port", str(port)]
+    command = [sys.executable, "-m", "vpo_lightning.serve", policy, *own, *arguments]
     process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
     end = time.monotonic() + seconds
     while time.monotonic() < end and process.poll() is None:

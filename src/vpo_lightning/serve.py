@@ -31,7 +31,10 @@ def serve(arguments: Sequence[str]) -> int:
         if deployed.is_endpoint:
             raise ConfigError(f"policy={options.policy}: it is an endpoint already")
         key = _api_key(options.api_key_variable)
+        if options.engine == "auto":
+            options.engine = "hf" if shutil.which("vllm") is None else "vllm"
         if options.engine == "vllm":
+            print("vLLM's own server; it knows no chains (the field `answers`)", flush=True)
             command = vllm_command(deployed, options, key)
             os.execvp(command[0], command)
         return _serve(deployed, options, key)
@@ -151,7 +154,12 @@ def _api_key(variable: str | None) -> str | None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("vpo-serve", description=__doc__)
     parser.add_argument("policy", help="run folder, model folder, or Hub id")
-    parser.add_argument("--engine", choices=("hf", "vllm"), default="hf", help="what samples")
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "hf", "vllm"),
+        default="auto",
+        help="vllm: `vllm serve`; hf: this package's own server; auto: vllm where it is installed",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="interface; loopback by default")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--name", help="of the model; default: the run's name or the folder's")
