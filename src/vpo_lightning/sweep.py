@@ -62,6 +62,7 @@ def compare_runs(folder: Path, baseline: str) -> str:
     """The tables of all evaluated runs in the subfolders of a sweep, two for each temperature."""
     from vpo_lightning.build import build_pool_metrics
     from vpo_lightning.evaluation.comparison import EvaluatedRun, markdown_tables
+    from vpo_lightning.evaluation.cost import cost_table
     from vpo_lightning.evaluation.results import find_evaluation
 
     runs = [path.parent for path in sorted(folder.rglob("summary.json")) if is_evaluated(path)]
@@ -84,7 +85,9 @@ def compare_runs(folder: Path, baseline: str) -> str:
         shown = {key: title for key, title in SHOWN.items() if key in first}
         text += f"### Temperature {temperature}, {len(figures)} held-out prompts\n\n"
         text += markdown_tables(loaded, baseline, shown) + "\n"
-    return text
+    summaries = [json.loads((run / "summary.json").read_text()) for run in runs]
+    costs = cost_table(summaries)
+    return f"{text}### Cost of training\n\n{costs}" if costs else text
 
 
 def is_evaluated(summary: Path) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vpo_lightning.evaluation.comparison import markdown_table
+
 COUNTS = ("prompt_tokens", "generated_tokens", "trained_tokens", "scorer_calls")
 STAGES = ("generate", "score", "reference", "forward", "backward", "step")
 GAINS = ("best@1", "best@30", "expected_max@3", "expected_max@30", "deployed_expected_max")
 """Figures whose gain over the start policy is divided by the tokens generated."""
+SHOWN_GAINS = ("best@1", "expected_max@30", "deployed_expected_max")
 
 Record = Mapping[str, float | int]
 
@@ -35,6 +38,36 @@ def total_cost(records: Sequence[Record]) -> dict[str, Any]:
         "process_mib": peak("memory/process_mib"),
         "device_mib": peak("memory/device_mib"),
     }
+
+
+def cost_table(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """What each run cost and gained, as a table in Markdown; empty if none of them tells.
+
+    Args:
+        summaries: Of the runs, as in ``summary.json``.
+    """
+    told = [s for s in summaries if (s.get("cost") or {}).get("generated_tokens")]
+    if not told:
+        return ""
+    head = ["run", "seed", "10^6 tokens generated", "trained", "scorer calls", "device-hours"]
+    head += ["peak MiB", *(f"{key} gained per 10^6 tokens" for key in SHOWN_GAINS)]
+    return markdown_table(head, [_cost_row(summary) for summary in told])
+
+
+def _cost_row(summary: Mapping[str, Any]) -> list[str]:
+    cost, run = summary["cost"], summary["run"]
+    gains = cost.get("gain_per_million_tokens") or {}
+    peak = cost["device_mib"] or cost["process_mib"]
+    return [
+        run["name"],
+        str(run["seed"]),
+        f"{cost['generated_tokens'] / 1e6:.3f}",
+        f"{cost['trained_tokens'] / 1e6:.3f}",
+        str(cost["scorer_calls"]),
+        f"{cost['device_hours']:.3f}",
+        f"{peak:.0f}",
+        *(f"{gains[key]:+.4f}" if key in gains else "" for key in SHOWN_GAINS),
+    ]
 
 
 def gain_per_million_tokens(
