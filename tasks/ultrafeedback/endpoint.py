@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import logging
 import os
+import queue
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -22,8 +25,9 @@ from vpo_lightning.errors import ConfigError
 Reply = TypeVar("Reply")
 
 _MAY_PASS = {408, 409, 425, 429, 500, 502, 503, 504}  # HTTP statuses worth another try
-_CHUNK = 1 << 16  # bytes
-_LARGEST = 1 << 24
+_LARGEST = 1 << 24  # bytes of a reply; more is not read, and no JSON
+
+_log = logging.getLogger(__name__)
 
 
 class EndpointError(Exception):
@@ -109,7 +113,12 @@ class Endpoint:
         reply = self._post(path, body)
         result = read(reply)
         if place is not None:
-            _write(place, json.dumps(reply))
+            try:
+                _write(place, json.dumps(reply))
+            except OSError as error:
+                self.counts["not_cached"] += 1
+                if self.counts["not_cached"] == 1:
+                    _log.warning("task.judge.endpoint.cache=%s: %s", self.cache, error)
         return result
 
     def _place(self, path: str, body: bytes) -> Path | None:
@@ -135,27 +144,40 @@ class Endpoint:
 
     def _try(self, request: urllib.request.Request) -> Any:
         url = request.full_url
-        deadline = time.monotonic() + self.timeout
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as reply:
-                return json.loads(_read_until(reply, deadline))
+            return json.loads(_body(request, self.timeout))
         except urllib.error.HTTPError as error:
             may_pass = error.code in _MAY_PASS
             raise EndpointError(f"{url} replied {error.code}", "refused", may_pass) from error
         except (OSError, http.client.HTTPException) as error:  # no connection, cut, too slow
             raise EndpointError(f"{url}: {error}", "unreachable", may_pass=True) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise EndpointError(f"{url} replied no JSON", "unreadable", may_pass=True) from error
 
 
-def _read_until(reply: http.client.HTTPResponse, deadline: float) -> bytes:
-    """The body of a reply; a TimeoutError at the deadline, also if bytes keep dripping in."""
-    body = bytearray()
-    while part := reply.read1(_CHUNK):
-        body += part
-        if time.monotonic() > deadline or len(body) > _LARGEST:
-            raise TimeoutError("the reply does not end")
-    return bytes(body)
+def _body(request: urllib.request.Request, seconds: float) -> bytes:
+    """The body of the reply; a TimeoutError at the deadline, also if bytes keep dripping in.
+
+    The time limit of a socket is that of each wait, and headers may drip as well as bodies; so the
+    whole is done in a thread, which is left to itself at the deadline.
+    """
+    outcome: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            with urllib.request.urlopen(request, timeout=seconds) as reply:
+                outcome.put(reply.read(_LARGEST))
+        except Exception as error:  # raised again where it can be handled
+            outcome.put(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        found = outcome.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError("the reply does not end") from None
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _write(place: Path, text: str) -> None:

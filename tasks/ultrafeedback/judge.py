@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -154,7 +155,10 @@ class RewardModelJudge:
             values = reply["data"][0]["data"]
             if isinstance(values[0], list):  # one list for each token: the last one counts
                 values = values[-1]
-            return [float(values[output]) for output in self.outputs]
+            outputs = [float(values[output]) for output in self.outputs]
+            if not all(map(math.isfinite, outputs)):
+                raise ValueError(f"{outputs} are not all numbers")
+            return outputs
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise EndpointError(
                 f"no outputs {list(self.outputs)} in the reply", "unreadable"

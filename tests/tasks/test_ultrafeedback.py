@@ -19,6 +19,7 @@ from vpo_lightning.tasks.ultrafeedback.endpoint import Endpoint
 from vpo_lightning.tasks.ultrafeedback.judge import ChatJudge, RewardModelJudge
 from vpo_lightning.tasks.ultrafeedback.ratings import ASPECTS
 from vpo_lightning.tasks.ultrafeedback.task import UltrafeedbackTask
+from vpo_lightning.verdict import judge_answer
 
 ROOT = Path(__file__).parents[2]
 REAL = Path(os.environ.get("VPO_REAL_DATA", ROOT.parent / "shared"))
@@ -233,6 +234,39 @@ def drip(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(0.05)
 
 
+def drip_headers(handler: BaseHTTPRequestHandler) -> None:
+    for byte in b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 90:
+        try:
+            handler.wfile.write(bytes([byte]))
+            handler.wfile.flush()
+        except OSError:
+            return
+        time.sleep(0.05)
+
+
+def cut(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b"{")
+    handler.close_connection = True
+
+
+def babble(handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"\x00\xff nonsense\r\n\r\n")
+    handler.close_connection = True
+
+
+def pour(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        for _ in range(64):
+            handler.wfile.write(b" " * (1 << 20))
+    except OSError:
+        return
+
+
 GOOD = json.dumps(dict(zip(ASPECTS, (5, 3, 1, 2), strict=True)))
 REWARDS = [1.0, 0.5, 0.0, 0.25]
 
@@ -277,6 +311,33 @@ def test_a_failed_try_is_repeated(server):
     assert judge.endpoint.counts == {"requests": 3}
 
 
+def test_a_reply_without_end_is_cut(server):
+    server.replies = [pour]
+    judge = ChatJudge(endpoint=server.endpoint(tries=1), model="judge")
+    assert judge.rate("i", "a") == [0.0] * 4
+    assert sum(judge.counts.values()) == 2
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_but_a_warning(server, tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    server.replies = [rated(GOOD)]
+    endpoint = server.endpoint(cache=str(tmp_path / "file" / "below"))
+    judge = ChatJudge(endpoint=endpoint, model="judge")
+    assert judge.rate("i", "a") == judge.rate("i", "a") == REWARDS
+    assert endpoint.counts == {"requests": 2, "not_cached": 2}
+    assert caplog.text.count("task.judge.endpoint.cache=") == 1
+
+
+def test_what_the_judge_said_is_the_explanation(server):
+    server.replies = [rated(GOOD), rated("no")]
+    judge = ChatJudge(endpoint=server.endpoint(tries=1), model="judge")
+    task = UltrafeedbackTask(mode="online", judge=judge)
+    row = task.rows("train")[0]
+    first, second = (judge_answer(task, row, "a", explain=True) for _ in range(2))
+    assert first.explanation.startswith("the judge says instruction_following 5, honesty 3")
+    assert second.explanation == "not rated: no four ratings from 1 to 5 in the reply"
+
+
 @pytest.mark.parametrize(
     ("reply", "kind", "requests"),
     [
@@ -288,6 +349,13 @@ def test_a_failed_try_is_repeated(server):
         (send({"choices": []}), "failed_unreadable", 1),
         (send([1]), "failed_unreadable", 1),
         (drip, "failed_unreachable", 2),
+        (drip_headers, "failed_unreachable", 2),
+        (cut, "failed_unreadable", 2),
+        (babble, "failed_unreachable", 2),
+        (send(b"[" * 100_000), "failed_unreadable", 2),
+        (send({}, 307), "failed_refused", 1),
+        (rated(GOOD.replace("5", "NaN")), "failed_unreadable", 1),
+        (send({"choices": [{"message": {"content": None}}]}), "failed_unreadable", 1),
     ],
 )
 def test_an_answer_that_cannot_be_rated_gets_the_declared_value_and_is_counted(
@@ -357,7 +425,14 @@ def test_a_reward_model_is_asked_for_its_outputs(server, values):
 
 
 @pytest.mark.parametrize(
-    "reply", [{"data": []}, {"data": [{"data": [1]}]}, {"data": [{"data": "x"}]}, 3]
+    "reply",
+    [
+        {"data": []},
+        {"data": [{"data": [1]}]},
+        {"data": [{"data": "x"}]},
+        {"data": [{"data": [1, 2, 3, float("nan")]}]},
+        3,
+    ],
 )
 def test_outputs_that_are_missing_are_counted(server, reply):
     server.replies = [send(reply)]
