@@ -43,15 +43,17 @@ def _media(run: Run) -> dict[str, Any]:
     for setting in dict.fromkeys(entry.setting for entry in entries):
         keys, figures = figure_table(entries, setting)
         means = [[row[0], *(cell and cell[0] for cell in row[1:])] for row in figures]
-        media[f"eval/figures, {setting}"] = make_table(columns=["policy", *keys], data=means)
+        media[f"eval/figures/{setting}"] = make_table(columns=["policy", *keys], data=means)
     for chart in k_curves(entries):
         title = f"{chart['title']} in {chart['unit']}, {chart['setting']}"
-        media[f"eval/{title}"] = wandb.plot.line_series(
-            [series["x"] for series in chart["series"].values()],
-            [series["y"] for series in chart["series"].values()],
-            keys=list(chart["series"]),
-            title=title,
-            xname=chart["unit"],
+        media[f"eval/{chart['family']}_by_{chart['unit']}/{chart['setting']}"] = (
+            wandb.plot.line_series(
+                [series["x"] for series in chart["series"].values()],
+                [series["y"] for series in chart["series"].values()],
+                keys=list(chart["series"]),
+                title=title,
+                xname=chart["unit"],
+            )
         )
     if witness := witness_map(run):
         media["slots/win_share"] = wandb.plot.line_series(
