@@ -10,9 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
+from tests.configs.test_yaml import composed
 from vpo_lightning import build
 from vpo_lightning.core.gdpo import normalized_sums, whitened
+from vpo_lightning.evaluation.report.contents import report_page
+from vpo_lightning.evaluation.report.folders import find_runs
+from vpo_lightning.report_pictures import TaskPictures
 from vpo_lightning.rollout.credit import Method
 
 GOLDEN: dict[str, Any] = json.loads(
@@ -60,24 +65,77 @@ def test_official_is_the_reference_to_the_digit(name: str, case: dict[str, Any])
     np.testing.assert_allclose(found.numpy(), expected, rtol=2e-5, atol=2e-6)
 
 
-def test_official_gdpo_takes_the_convention_and_the_weights_as_given() -> None:
+@pytest.mark.parametrize("case", GOLDEN["scalar"], ids=lambda case: case["name"])
+def test_official_gdpo_is_the_reference_to_the_digit(case: dict[str, Any]) -> None:
     official = method("gdpo", "official")
-    assert official.advantage.keywords == {"convention": "verl"}  # type: ignore[attr-defined]
+    convention: Any = official.advantage.keywords["convention"]  # type: ignore[attr-defined]
+    assert convention == "verl"
     assert not official.normalize_weights
-    case = GOLDEN["scalar"][0]
-    values = torch.tensor(list(case["channels"].values()), dtype=torch.float64).T[None]
-    weights = torch.ones(1, values.shape[-1], dtype=torch.float64)
-    lengths = torch.tensor(case["response_lengths"])[None]
-    found = official.advantage(
-        values.sum(-1),
-        rewards=values[:, :, None],
-        weights=weights[:, None],
-        lengths=lengths,
-        objective_mask=torch.ones_like(weights, dtype=torch.bool),
-    )
-    sums = normalized_sums(values, weights, "verl")
-    torch.testing.assert_close(found, whitened(sums, lengths, "verl"))
-    np.testing.assert_allclose(found[0].numpy(), case["expected"]["gdpo"], rtol=2e-5, atol=2e-6)
+    channels = torch.tensor(list(case["channels"].values()), dtype=torch.float64).T
+    weights = torch.tensor([case["gdpo_weights"] or [1.0] * channels.shape[1]]).double()
+    lengths = torch.tensor(case["response_lengths"])
+    groups = groups_of(case)
+    if len({len(rows) for rows in groups}) == 1:
+        values = torch.stack([channels[rows] for rows in groups])
+        found = torch.zeros_like(channels[:, 0])
+        found[torch.tensor(groups)] = official.advantage(
+            values.sum(-1),
+            rewards=values[:, :, None],
+            weights=weights[None].expand(len(groups), -1, -1),
+            lengths=torch.stack([lengths[rows] for rows in groups]),
+            objective_mask=torch.ones(values.shape[::2], dtype=torch.bool),
+        )
+    else:  # a batch of groups of different sizes, which a run does not have
+        found = torch.zeros_like(channels[:, 0])
+        for rows in groups:
+            found[rows] = normalized_sums(channels[rows][None], weights, convention)[0]
+        found = whitened(found, lengths, convention)
+    np.testing.assert_allclose(found.numpy(), case["expected"]["gdpo"], rtol=2e-5, atol=2e-6)
+
+
+# R = [1, 0, .5, .25] from the table of estimators that the libraries publish.
+TABLE = {
+    ("dr_grpo", "official"): [0.5625, -0.4375, 0.0625, -0.1875],
+    ("dr_grpo", "matched"): [0.5625, -0.4375, 0.0625, -0.1875],
+    ("grpo", "official"): [1.317462, -1.024693, 0.146385, -0.439154],
+    ("grpo", "matched"): [1.521274, -1.183213, 0.169030, -0.507091],
+    ("multi_rlvr", "official"): [1.317462, -1.024693, 0.146385, -0.439154],
+    ("vpo", "official"): [1.521274, -1.183213, 0.169030, -0.507091],
+    ("vpo", "matched"): [1.521274, -1.183213, 0.169030, -0.507091],
+    ("rloo", "official"): [0.75, -0.583333, 0.083333, -0.25],
+    ("rloo", "matched"): [0.75, -0.583333, 0.083333, -0.25],
+    ("grpo_leave_one_out", "official"): [2.999988, -1.527521, 0.160128, -0.499999],
+    ("maxrl", "official"): [1.285711, -0.999998, 0.142857, -0.428570],
+    ("max_at_k", "official"): [1.470279, -0.630120, -0.210040, -0.630120],
+    ("pass_at_k", "official"): [1.171077, 0.0, 0.0, 0.0],
+    ("pkpo", "official"): [0.75, 0.0, 0.25, 0.083333],
+}
+
+
+@pytest.mark.parametrize(("name", "preset"), TABLE)
+def test_a_preset_is_the_published_table_to_the_digit(name: str, preset: str) -> None:
+    found = method(name, preset).advantage(VALUES)[0]
+    np.testing.assert_allclose(found.numpy(), TABLE[name, preset], rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_wandb_config_and_the_report_say_which_preset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    cfg = composed("train", "preset=official", "logger=wandb", "logger.wandb.offline=true")
+    cfg.name = "vpo"
+    try:
+        logged = build.build_loggers(cfg, tmp_path)[-1].experiment.config.as_dict()
+    finally:
+        wandb.finish()
+    assert logged["preset"]["name"] == "official"
+    assert logged["preset"]["ddof"] == 1
+    OmegaConf.save(cfg, tmp_path / "config.yaml", resolve=True)
+    (tmp_path / "summary.json").write_text(json.dumps({"status": "finished", "steps": 1}))
+    page = report_page(find_runs([tmp_path]), TaskPictures())
+    assert "preset official" in page
 
 
 @pytest.mark.parametrize("name", ["grpo", "multi_rlvr", "random_weight_grpo", "goal_conditioned"])
