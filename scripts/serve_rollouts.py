@@ -123,6 +123,7 @@ def server(options: argparse.Namespace, i: int, further: Sequence[str]) -> Serve
     environment = {
         **os.environ,
         "VLLM_SERVER_DEV_MODE": "1",  # the calls that update weights
+        "VLLM_USE_V2_MODEL_RUNNER": "0",  # the newer one takes no processor of this kind
         "VLLM_NO_USAGE_STATS": "1",
     }
     gpus = options.gpus_per_server

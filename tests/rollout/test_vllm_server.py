@@ -15,12 +15,7 @@ import httpx
 import pytest
 import torch
 
-from tests.rollout.vllm_servers import (
-    ServerScript,
-    changed,
-    save_tied_maze_model,
-    start_server,
-)
+from tests.rollout.vllm_servers import ServerScript, changed
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.parsing import StopRule
 from vpo_lightning.policy.loading import load_model
@@ -37,32 +32,16 @@ SAMPLING = SamplingSettings(max_tokens=24)
 Outcome = list[tuple[list[int], str]]
 
 
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tied_maze_model(tmp_path_factory.mktemp("model") / "tied")
-
-
-@pytest.fixture(scope="module")
-def server(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerScript]:
-    script = start_server(model_folder, tmp_path_factory.mktemp("server"))
-    try:
-        script.wait_until_up()
-        yield script
-    finally:
-        script.process.terminate()
-        script.process.wait(30)
-
-
 @pytest.fixture
-def engine(server: ServerScript, model_folder: Path) -> Iterator[VLLMServerEngine]:
-    made = VLLMServerEngine(model_folder, urls=[server.url], handover_timeout=30.0)
+def engine(server: ServerScript, server_model: Path) -> Iterator[VLLMServerEngine]:
+    made = VLLMServerEngine(server_model, urls=[server.url], handover_timeout=30.0)
     yield made
     made.close()
 
 
 @pytest.fixture
-def policy(model_folder: Path) -> Any:
-    return load_model(model_folder, "float32", "sdpa")
+def policy(server_model: Path) -> Any:
+    return load_model(server_model, "float32", "sdpa")
 
 
 def requests(count: int = 3, group: int = 4, length: int = 20) -> list[GenerationRequest]:
@@ -199,10 +178,10 @@ def test_a_request_that_the_server_refuses_is_an_error_with_its_text(
 
 
 def test_settings_that_the_server_was_not_started_with_are_refused(
-    server: ServerScript, model_folder: Path
+    server: ServerScript, server_model: Path
 ) -> None:
     with pytest.raises(ConfigError, match=r"dtype=float32, the training needs bfloat16"):
-        VLLMServerEngine(model_folder, urls=[server.url], dtype="bfloat16")
+        VLLMServerEngine(server_model, urls=[server.url], dtype="bfloat16")
 
 
 class StoppingTransfer(FileTransfer):

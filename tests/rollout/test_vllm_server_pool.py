@@ -22,13 +22,9 @@ from vpo_lightning.rollout.engine import GenerationRequest, SamplingSettings
 from vpo_lightning.rollout.vllm_server import VLLMServerEngine
 from vpo_lightning.rollout.vllm_server_files import WeightFolder
 from vpo_lightning.rollout.vllm_server_http import RolloutServer, ServerLostError
+from vpo_lightning.rollout.vllm_server_nccl import NCCLTransfer, free_port, local_address
 from vpo_lightning.rollout.vllm_server_pool import Patience, ServerPool
-from vpo_lightning.rollout.vllm_server_transfer import (
-    FileTransfer,
-    NCCLTransfer,
-    free_port,
-    local_address,
-)
+from vpo_lightning.rollout.vllm_server_transfer import FileTransfer
 
 SAMPLING = SamplingSettings(max_tokens=8)
 REQUESTS = [GenerationRequest(f"p{i}", [5 + i], [10 * i + j for j in range(4)]) for i in range(6)]

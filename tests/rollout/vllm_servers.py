@@ -77,7 +77,7 @@ def start_server(model: Path, folder: Path) -> ServerScript:
 
 def save_tied_maze_model(folder: Path) -> Path:
     """A model of maze words whose head is its embedding: vLLM's CPU build packs a copy of it."""
-    words = MazeTask(style="compact", answers="cells").vocabulary()
+    words = MazeTask(size=5, style="compact", answers="cells").vocabulary()
     made, tokenizer = build_scratch_model(words, ScratchModel(), seed=0)
     config = made.config
     config.tie_word_embeddings = True

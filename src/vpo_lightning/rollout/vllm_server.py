@@ -26,8 +26,9 @@ from vpo_lightning.rollout.vllm_server_http import (
     ServerRefusedError,
 )
 from vpo_lightning.rollout.vllm_server_loop import EventLoopThread
+from vpo_lightning.rollout.vllm_server_nccl import NCCLTransfer
 from vpo_lightning.rollout.vllm_server_pool import Patience, Sampled, ServerPool
-from vpo_lightning.rollout.vllm_server_transfer import FileTransfer, NCCLTransfer, WeightTransfer
+from vpo_lightning.rollout.vllm_server_transfer import FileTransfer, WeightTransfer
 from vpo_lightning.rollout.vllm_settings import LOGPROBS_MODE
 from vpo_lightning.rollout.vllm_weights import ExpectedWeights
 
