@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -46,8 +47,8 @@ def check_engine(cfg: DictConfig) -> None:
     """
     if not str(cfg.engine.get("_target_", "")).endswith(".VLLMEngine"):
         return
-    fields = {k: v for k, v in cfg.engine.items() if not str(k).startswith("_")}
-    settings = VLLMSettings(**fields)
+    plain: Any = OmegaConf.to_container(cfg.engine, resolve=True)
+    settings = VLLMSettings(**{k: v for k, v in plain.items() if not k.startswith("_")})
     required_build()
     check_model(cfg.model.dtype)
     if cfg.strategy.devices % settings.tensor_parallel_size:

@@ -30,9 +30,9 @@ class HandoverSettings:
         ConfigError: A value that is not positive, or a stop below the warning.
     """
 
-    timeout: float = 600.0
-    warn: float | None = None
-    stop: float | None = None
+    timeout: int | float = 600
+    warn: int | float | None = None
+    stop: int | float | None = None
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -46,14 +46,14 @@ class HandoverSettings:
                 f"{self.warn}"
             )
 
-    def limits(self, dtype: str) -> tuple[float, float]:
+    def limits(self, dtype: str) -> tuple[int | float, int | float]:
         """The differences, in nats, above which to warn and to stop, for weights of `dtype`."""
         warn = _WARN[dtype] if self.warn is None else self.warn
         stop = _STOP[dtype] if self.stop is None else self.stop
         return warn, max(warn, stop)
 
 
-def within_seconds(limit: float, what: str, action: Callable[[], None]) -> None:
+def within_seconds(limit: int | float, what: str, action: Callable[[], None]) -> None:
     """Runs `action` in a thread of its own and waits for it.
 
     A thread, because an exchange between processes that hangs cannot be interrupted; after the

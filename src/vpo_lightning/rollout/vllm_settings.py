@@ -40,8 +40,8 @@ class VLLMSettings:
     """
 
     max_model_len: int | None = None
-    gpu_memory_utilization: float = 0.4
-    cpu_kv_cache_gib: float = 1.0
+    gpu_memory_utilization: int | float = 0.4
+    cpu_kv_cache_gib: int | float = 1
     tensor_parallel_size: int = 1
     enforce_eager: bool = False
     sleep: bool = False
