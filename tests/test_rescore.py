@@ -135,6 +135,9 @@ def test_ten_thousand_rollouts_take_less_than_ten_seconds(tmp_path: Path) -> Non
     assert by_name["vpo"]["correlation_with_trained"] == pytest.approx(1.0)
     assert by_name["grpo"]["weight_variance"] == 0.0
     assert by_name["vpo_exact"]["weight_variance"] == 0.0
+    assert by_name["vpo_exact"]["standard_error"] == 0.0
+    assert by_name["grpo"]["standard_error"] is None
+    assert 0.005 < by_name["vpo"]["standard_error"] < 0.02  # N = 100: .009 to .018 on unit vectors
     assert by_name["random_weight_grpo"]["weight_variance"] > by_name["vpo"]["weight_variance"]
     assert "10000 rollouts of 3 answers in 1250 groups of 8" in done.stdout
     assert "<svg" in (tmp_path / "out" / "rescore.html").read_text()

@@ -118,6 +118,7 @@ def _figures(trained: Tensor, found: Mapping[str, Rescored]) -> dict[str, Any]:
             "compared": f"{result.group_size} {what}",
             "groups_with_signal": result.signal_fraction,
             "mean_abs_advantage": result.mean_abs_advantage,
+            "standard_error": _number(result.standard_error),
             "weight_variance": result.weight_variance,
         }
         with_trained = {f"{k}_with_trained": _number(float(m[0, i])) for k, m in matrices.items()}

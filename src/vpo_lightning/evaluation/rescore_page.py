@@ -14,6 +14,7 @@ _COLUMNS = {
     "compared": "compared in a group",
     "groups_with_signal": "groups with signal",
     "mean_abs_advantage": "mean |A|",
+    "standard_error": "error of set reward",
     "weight_variance": "variance from weights",
     "correlation_with_trained": "correlation",
     "sign_agreement_with_trained": "equal sign",
@@ -77,6 +78,7 @@ def page(report: Mapping[str, Any]) -> str:
         "<style>body{font-family:sans-serif;margin:2em;max-width:70em}td,th{padding:.2em .8em;"
         "text-align:right}td:first-child,th:first-child{text-align:left}</style>"
         f"<h1>The same rollouts under every method</h1><p>{html.escape(headline(report))}. "
+        "Error of set reward: its standard error from the finite number of weights drawn. "
         "Variance from weights: mean variance of an advantage over resampled weights, relative to "
         f"the variance of all advantages.</p><table><tr>{head}</tr>\n{body}</table>{skipped}"
         f"{pictures}</html>\n"

@@ -13,7 +13,13 @@ from torch.nn.functional import pad
 from vpo_lightning.core.seeding import derive_seed
 from vpo_lightning.core.signal import groups_with_signal
 from vpo_lightning.rollout.collector import fixed_weights
-from vpo_lightning.rollout.credit import Method, RewardTensors, advantages, set_rewards
+from vpo_lightning.rollout.credit import (
+    Method,
+    RewardTensors,
+    advantages,
+    set_rewards,
+    standard_error,
+)
 from vpo_lightning.rollout.stored import StoredRollouts
 
 
@@ -45,6 +51,8 @@ class Rescored:
         group_size: Rollouts that were compared in a group: G, or G x M single answers.
         signal_fraction: Of the groups, those with a non-zero advantage.
         mean_abs_advantage: Of what was compared.
+        standard_error: Of a set reward, from the finite number of weights drawn; NaN for a method
+            without random weights.
         weight_variance: Mean variance of an advantage over the resampled weights, relative to the
             variance of the advantages; 0 for a method without random weights.
     """
@@ -54,6 +62,7 @@ class Rescored:
     group_size: int
     signal_fraction: float
     mean_abs_advantage: float
+    standard_error: float
     weight_variance: float
 
 
@@ -74,12 +83,15 @@ def rescore(method: Method, stored: StoredRollouts, settings: Settings) -> Resco
     """
     is_single = method.prompt.num_answers == 1
     tensors = stored.singles if is_single else stored.chains
-    found = _credited(method, stored, tensors, settings, 0)
+    drawn = _weighted(method, stored, tensors, settings, 0)
+    found = _credited(method, stored, drawn, settings)
     variance = 0.0
     if method.weights is not None and settings.resamples > 1:
-        again = range(1, settings.resamples)
-        draws = [found, *(_credited(method, stored, tensors, settings, i) for i in again)]
-        spread = torch.stack(draws).var(dim=0).mean()
+        others = [
+            _credited(method, stored, _weighted(method, stored, tensors, settings, i), settings)
+            for i in range(1, settings.resamples)
+        ]
+        spread = torch.stack([found, *others]).var(dim=0).mean()
         variance = float(spread / found.var().clamp_min(1e-12))
     return Rescored(
         advantages=found.unflatten(1, (stored.advantages.shape[1], -1)).mean(dim=2),
@@ -87,6 +99,7 @@ def rescore(method: Method, stored: StoredRollouts, settings: Settings) -> Resco
         group_size=found.shape[1],
         signal_fraction=float(groups_with_signal(found).double().mean()),
         mean_abs_advantage=float(found.abs().mean()),
+        standard_error=standard_error(method, drawn),
         weight_variance=variance,
     )
 
@@ -107,17 +120,23 @@ def sign_agreement(columns: Sequence[Tensor]) -> Float64[Tensor, "n n"]:
     return (signs @ signs.T / both + 1) / 2
 
 
-def _credited(
+def _weighted(
     method: Method,
     stored: StoredRollouts,
     tensors: RewardTensors,
     settings: Settings,
     resample: int,
-) -> Float64[Tensor, "B G"]:
+) -> RewardTensors:
+    """The rewards with a set of weights: the run's own (0), or one of those drawn again."""
     width = tensors.rewards.shape[-1]
     drawn = [_weights(method, stored, step, settings, resample) for step in stored.by_step()]
     weights = torch.cat([pad(part, (0, width - part.shape[-1])) for part in drawn])
-    whole = replace(tensors, weights=weights)
+    return replace(tensors, weights=weights)
+
+
+def _credited(
+    method: Method, stored: StoredRollouts, whole: RewardTensors, settings: Settings
+) -> Float64[Tensor, "B G"]:
     scores = set_rewards(method, whole, settings.max_tokens, settings.soft_overlong_tokens)
     parts: list[Tensor] = []
     for step in stored.by_step():
