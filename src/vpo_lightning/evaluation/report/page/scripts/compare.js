@@ -9,7 +9,7 @@ function comparison() {
     .map(([label, list]) => [label, list.find((entry) => entry.id === prompt)])
     .filter(([label, entry]) => entry && !state.hidden.has(label));
   const objectives = found[0]?.[1].objectives || [];
-  const [x, y] = chosenAxes(found, objectives);
+  const [x, y] = chosenAxes(objectives);
   const go = (step) => () => selectPrompt(prompts[prompts.indexOf(prompt) + step]);
   const at = prompts.indexOf(prompt);
   const axis = (label, key, value) =>
@@ -34,12 +34,14 @@ function comparison() {
   });
 }
 
-/** The two objectives that were chosen, else the two that conflict most over all answers. */
-function chosenAxes(found, objectives) {
+/** The two objectives that were chosen, else the two that conflict most over all prompts. */
+function chosenAxes(objectives) {
   if (objectives.includes(state.axisX) && objectives.includes(state.axisY)) {
     return [state.axisX, state.axisY];
   }
-  const rewards = found.flatMap(([, entry]) => entry.rewards);
+  const same = (entry) => String(entry.objectives) === String(objectives);
+  const entries = Object.values(SAMPLES.compared).flat().filter(same);
+  const rewards = entries.flatMap((entry) => entry.rewards);
   let best = [objectives[0], objectives[1] ?? objectives[0]];
   let least = 0;
   for (let i = 0; i < objectives.length; i += 1) {
@@ -71,7 +73,7 @@ function compareCard(label, entry) {
   );
   const distinct = new Set(entry.rewards.map(String)).size;
   figure.querySelector("figcaption").replaceChildren(
-    el("span", {}, `${entry.rewards.length} answers with ${distinct} reward vectors, ${countFront(entry.rewards)} on the front`),
+    el("span", {}, `${entry.rewards.length} answers; reward vectors: ${distinct} different, ${countFront(entry.rewards)} on the front`),
   );
   const card = el("article", { class: "card" }, el("h3", {}, swatch(label), " ", label), figure);
   const drawn = entry.picture ? picture(entry.picture) : null;
