@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,13 @@ from omegaconf import OmegaConf
 
 from vpo_lightning import build
 from vpo_lightning.core.gdpo import gdpo
+from vpo_lightning.rollout.credit import Method, advantages, reward_tensors, set_rewards
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "methods.md"
 LINES = ["Formula", "Source", "Assumes", "Fails when", "Yaml"]
 FILES = build.ablation_files()
 SURROUNDINGS: dict[str, Any] = {"m": 3, "trainer": {"max_steps": 10}}
+NOT_FINITE = (math.nan, math.inf, -math.inf)
 SCORES = torch.tensor([[1.0, 0.0, 0.5, 0.25]], dtype=torch.float64)
 
 
@@ -49,6 +53,63 @@ def shown(method: Any) -> str:
     return " ".join(f"{value + 0.0:.4f}" for value in found[0].tolist())
 
 
+def bad_input_table() -> str:
+    """What every method makes of bad input, through the functions that a run calls."""
+    columns = (
+        "NaN or infinite",
+        "other K in a group",
+        "above 1",
+        "below 0",
+        "group of one: matched",
+        "official",
+        "nothing parsed",
+    )
+    rows = [f"| method | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name, path in sorted(FILES.items()):
+        matched, official = (
+            build.read_method(path, preset, SURROUNDINGS) for preset in ("matched", "official")
+        )
+        not_finite = {outcome(matched, [[[v, 0.5]], [[0.5, 0.5]]]) for v in NOT_FINITE}
+        cells = (
+            " or ".join(sorted(not_finite)),
+            outcome(matched, [[[0.5, 0.5]], [[0.5]]]),
+            outcome(matched, [[[r, r / 2]] for r in (3.0, 0.5, 1.0, 2.0)]),
+            outcome(matched, [[[-r, -r / 2]] for r in (3.0, 0.5, 1.0, 2.0)]),
+            outcome(matched, [[[0.5, 0.5]]]),
+            outcome(official, [[[0.5, 0.5]]]),
+            outcome(matched, [[[0.0, 0.0]]] * 4),
+        )
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def outcome(method: Method, group: list[list[list[float]]]) -> str:
+    """What the first rollout gets: refused, used (a value of its own), 0, or the value alone."""
+    weights = torch.full((1, 10, 2), 0.5, dtype=torch.float64)
+    lengths = torch.ones(1, len(group), dtype=torch.int64)
+    try:
+        tensors = reward_tensors([group], weights, lengths, ["p"])
+    except ValueError as error:
+        return "refused" if "'p'" in str(error) else f"unnamed: {error}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # groups of one under official
+        found = advantages(method, set_rewards(method, tensors, 8), tensors)
+    if not bool(found.any()):
+        return "0"
+    return f"{float(found):g}" if found.numel() == 1 else "used"
+
+
+def block(name: str) -> str:
+    """A generated part of the page."""
+    match = re.search(
+        rf"<!-- {name}: tests/test_methods_page.py -->\n(.*?)\n<!-- end -->",
+        PAGE.read_text(),
+        flags=re.DOTALL,
+    )
+    assert match is not None
+    return match.group(1)
+
+
 def test_every_method_has_a_section_and_no_other() -> None:
     assert sorted(sections()) == sorted(FILES)
 
@@ -66,16 +127,21 @@ def test_a_section_has_its_five_lines_and_names_the_functions_of_the_yaml(name: 
 
 
 def test_the_table_is_what_the_code_computes() -> None:
-    match = re.search(
-        r"<!-- generated: tests/test_methods_page.py -->\n(.*?)\n<!-- end -->",
-        PAGE.read_text(),
-        flags=re.DOTALL,
-    )
-    assert match is not None
-    assert match.group(1) == generated_table()
+    assert block("generated") == generated_table()
+
+
+def test_bad_input_is_defined_for_every_method_as_the_page_says() -> None:
+    assert block("bad input") == bad_input_table()
 
 
 def test_gdpo_by_hand() -> None:
     rewards = torch.tensor([[[0, 1], [1, 0], [1, 1], [0, 0]], [[0, 2], [0, 2], [1, 0], [1, 0]]])
     found = gdpo(rewards=rewards.double()[:, :, None], weights=torch.ones(2, 1, 2).double())
     assert found[1].abs().max() == 0  # perfectly opposed objectives hold no signal
+
+
+def test_every_claim_of_the_page_has_the_test_it_names() -> None:
+    claims = re.findall(r"^- .*: `(tests/\S+)::(\w+)`$", PAGE.read_text(), flags=re.MULTILINE)
+    assert len(claims) >= 8
+    for path, name in claims:
+        assert f"def {name}(" in (PAGE.parents[1] / path).read_text(), name
