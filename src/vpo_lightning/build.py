@@ -243,6 +243,7 @@ def build_data(cfg: DictConfig, task: Task, collector: RolloutCollector) -> Roll
         prompts_per_step(cfg),
         instantiate(cfg.ppo),
         sampling_rounds=cfg.rollout.get("sampling_rounds", 1),
+        staleness=cfg.rollout.get("staleness", 0),
     )
 
 
@@ -268,6 +269,7 @@ def build_module(cfg: DictConfig, folder: str) -> VPOModule:
         logprobs=logprobs,
         is_single_update=plan.is_single_update,
         seed=cfg.seed,
+        staleness=cfg.rollout.get("staleness", 0),
     )
 
 

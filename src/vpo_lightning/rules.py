@@ -47,6 +47,7 @@ _POSITIVE = (
     "rollout.sampling.temperature",
 )
 _CHOICES = {
+    "rollout.staleness": (0, 1),
     "rollout.overlong_prompts": ("drop", "error"),
     "evaluation.checkpoint": ("last", "best"),
 }
@@ -72,6 +73,7 @@ def check(cfg: DictConfig) -> None:
             f"ppo.minibatches)"
         )
     _check_overlong(cfg)
+    _check_staleness(cfg)
     task = build.build_task(cfg)
     task.check()
     build.build_scorer(cfg, task)
@@ -110,7 +112,7 @@ def check_ranges(cfg: DictConfig) -> None:
     for key, choices in _CHOICES.items():
         value = OmegaConf.select(cfg, key)
         if value is not None and value not in choices:
-            raise ConfigError(f"{key}={value}: it must be one of {', '.join(choices)}")
+            raise ConfigError(f"{key}={value}: it must be one of {', '.join(map(str, choices))}")
 
 
 def _check_overlong(cfg: DictConfig) -> None:
@@ -120,6 +122,39 @@ def _check_overlong(cfg: DictConfig) -> None:
             f"rollout.soft_overlong_tokens={overlong}: it must not exceed "
             f"rollout.sampling.max_tokens={limit}"
         )
+
+
+def _check_staleness(cfg: DictConfig) -> None:
+    """Refuses what sampling during the update contradicts."""
+    if not cfg.rollout.get("staleness", 0):
+        return
+    lora = OmegaConf.select(cfg, "model.lora.dropout")
+    for is_wrong, what in (
+        (
+            cfg.loss.get("importance_level") is None,
+            "loss.importance_level=null would take rollouts of older weights for the policy's own; "
+            "set loss=importance",
+        ),
+        (
+            cfg.rollout.get("sampling_rounds", 1) > 1,
+            "rollout.sampling_rounds sees advantages before it samples again; set it to 1",
+        ),
+        (
+            cfg.engine.get("_target_", "").endswith("ReplayEngine"),
+            "engine=replay finds rollouts by the version of the policy; choose another engine",
+        ),
+        (
+            cfg.engine.get("tensor_parallel_size", 1) > 1,
+            "an engine of several processes would exchange data during the update; set "
+            "engine.tensor_parallel_size=1, or engine=vllm_server",
+        ),
+        (
+            bool(lora) and OmegaConf.select(cfg, "model.lora.rank") > 0,
+            "dropout would share its random numbers with sampling; set model.lora.dropout=0",
+        ),
+    ):
+        if is_wrong:
+            raise ConfigError(f"rollout.staleness={cfg.rollout.staleness}: {what}")
 
 
 def _numbers_of_objectives(cfg: DictConfig, task: Task) -> set[int]:

@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.rollout.ahead import AheadSampler, SampledAhead, in_order
 from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch
 from vpo_lightning.rollout.collector import RolloutCollector
 from vpo_lightning.rollout.credit import Exchange
@@ -51,6 +52,8 @@ class RolloutDataModule(L.LightningDataModule):
         prompts_per_step: B over all processes.
         plan: How a rollout batch is cut into optimizer steps and micro-batches.
         sampling_rounds: Rounds of dynamic sampling, see `rollout.dynamic_sampling`; 1 is off.
+        staleness: 1 samples the next batch while the current one trains, from the weights before
+            its update; 0 samples each batch from the weights that it updates.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class RolloutDataModule(L.LightningDataModule):
         prompts_per_step: int,
         plan: UpdatePlan,
         sampling_rounds: int = 1,
+        staleness: int = 0,
     ) -> None:
         super().__init__()
         self.collector = collector
@@ -69,6 +73,10 @@ class RolloutDataModule(L.LightningDataModule):
         self.prompts_per_step = prompts_per_step
         self.plan = plan
         self.sampling_rounds = sampling_rounds
+        self.staleness = staleness
+        self.ahead = AheadSampler()
+        self._prompts_before: dict[str, Any] = {}  # of the batch that is sampled ahead
+        self._kept: dict[str, Any] | None = None  # that batch, from a checkpoint
         self.listeners: list[Any] = []
 
     @property
@@ -108,9 +116,13 @@ class RolloutDataModule(L.LightningDataModule):
         processes, fetching = self.processes, 0.0
         exchange = _exchange(processes) if processes.world_size > 1 else None
         step = self.module.step
+        self._restore(step)
+        sampled = self.ahead.take(step)
 
         def take(count: int) -> list[PromptRow]:
             nonlocal fetching
+            if sampled is not None:
+                return sampled.rows
             start = time.perf_counter()
             rows = processes.slice(self.prompts.take(count * processes.world_size))
             fetching += time.perf_counter() - start
@@ -119,7 +131,7 @@ class RolloutDataModule(L.LightningDataModule):
         batch = collect_with_signal(
             take,
             lambda rows, attempt: self.collector.collect(
-                rows, step, attempt=attempt, exchange=exchange
+                rows, step, attempt=attempt, exchange=exchange, sampled=sampled
             ),
             self.prompts_per_step // processes.world_size,
             self.sampling_rounds,
@@ -134,6 +146,15 @@ class RolloutDataModule(L.LightningDataModule):
             listener(batch)
         return batch
 
+    def sample_ahead(self) -> None:
+        """Begins to sample the next step's batch, if there is a next step and it is asked for."""
+        step = self.module.step + 1
+        if not self.staleness or step >= (cast(L.Trainer, self.trainer).max_epochs or 0):
+            return
+        self._prompts_before = self.prompts.state_dict()
+        rows = self.processes.slice(self.prompts.take(self.prompts_per_step))
+        self.ahead.start(self.collector, rows, step, self.module.device)
+
     def transfer_batch_to_device(
         self, batch: Any, device: torch.device, dataloader_idx: int
     ) -> Any:
@@ -142,18 +163,39 @@ class RolloutDataModule(L.LightningDataModule):
         return batch.to(device) if isinstance(batch, MicroBatch) else batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream of training prompts stands."""
-        return {"prompts": self.prompts.state_dict()}
+        """Where the stream of training prompts stands, and the batch that was sampled ahead.
+
+        Its weights will be gone when the run resumes, so its completions are kept.
+        """
+        waiting = self.ahead.waiting
+        if waiting is None:
+            return {"prompts": self.prompts.state_dict()}
+        exchange = _exchange(self.processes)
+        shares = exchange.gather(waiting.completions)
+        kept = {"version": waiting.version, "completions": in_order(shares)}
+        return {"prompts": self._prompts_before, "ahead": kept}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continues the stream of training prompts."""
+        """Continues the stream of training prompts, with any number of processes."""
         self.prompts.load_state_dict(state_dict["prompts"])
+        self._kept = state_dict.get("ahead")
+
+    def _restore(self, step: int) -> None:
+        """Makes the batch that a checkpoint kept the next one."""
+        if self._kept is None:
+            return
+        kept, self._kept = self._kept, None
+        rows = self.processes.slice(self.prompts.take(self.prompts_per_step))
+        completions = self.processes.slice(kept["completions"])
+        self.ahead.put(SampledAhead(step, kept["version"], rows, completions))
 
 
 def _exchange(processes: Processes) -> Exchange:
     """How the processes see each other's groups."""
 
     def gather(value: Any) -> list[Any]:
+        if processes.world_size == 1:
+            return [value]
         shares: list[Any] = [None] * processes.world_size
         torch.distributed.all_gather_object(shares, value)
         return shares
@@ -184,6 +226,7 @@ class _StepDataset(IterableDataset[MicroBatch]):
             totals.double(), reduce_op="sum"
         )
         prepared = [[module.prepare(m) for m in update] for update in updates]
+        self._data.sample_ahead()
         for _ in range(plan.epochs):
             for total, update in zip(cast(torch.Tensor, totals).tolist(), prepared, strict=True):
                 tokens, completions = (int(count) for count in total)

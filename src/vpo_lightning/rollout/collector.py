@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -32,6 +33,9 @@ from vpo_lightning.rollout.metrics import rollout_cost, rollout_metrics
 from vpo_lightning.scorer import Scorer
 from vpo_lightning.scoring import ScoredCompletion
 from vpo_lightning.task import Objective, PromptRow, Task
+
+if TYPE_CHECKING:
+    from vpo_lightning.rollout.ahead import SampledAhead
 
 Encoder = Callable[[list[dict[str, str]]], list[int]]
 
@@ -74,6 +78,7 @@ class RolloutCollector:
         *,
         attempt: int = 0,
         exchange: Exchange | None = None,
+        sampled: SampledAhead | None = None,
     ) -> RolloutBatch:
         """The credited rollouts of `rows` (B prompts) at training step `step`.
 
@@ -82,6 +87,7 @@ class RolloutCollector:
             step: Seeds every draw.
             attempt: Further rounds of a step draw other numbers, see `dynamic_sampling`.
             exchange: Lets the advantage slot see the groups of all processes; all must call.
+            sampled: The completions, where they were sampled before, see `rollout.ahead`.
 
         Raises:
             RuntimeError: There is no engine.
@@ -91,14 +97,16 @@ class RolloutCollector:
             raise RuntimeError("the collector has no engine yet; set `engine` before collecting")
         clock = _Clock()
         method = self.method
-        moment = (step, attempt) if attempt else (step,)
         objectives = [method.reward_vector.select(row.objectives) for row in rows]
-        weights = self._draw_weights(rows, objectives, moment)
-        requests = [
-            self._request(row, objectives[i], weights[i], moment) for i, row in enumerate(rows)
-        ]
+        weights = self._draw_weights(rows, objectives, step, attempt)
+        requests = self._requests(rows, objectives, weights, step, attempt)
         clock.lap("prompt")
-        completions = self.engine.generate(requests, self.sampling)
+        version = self.engine.version if sampled is None else sampled.version
+        completions = (
+            self.engine.generate(requests, self.sampling)
+            if sampled is None
+            else sampled.completions
+        )
         clock.lap("generate")
         scored = self._score(rows, completions)
         lengths = torch.tensor([[len(c.ids) for c in group] for group in completions])
@@ -118,13 +126,19 @@ class RolloutCollector:
             )
             for i, row in enumerate(rows)
         ]
-        batch = RolloutBatch(step, self.engine.version, groups, seconds=clock.seconds)
+        batch = RolloutBatch(step, version, groups, seconds=clock.seconds)
         batch.metrics = rollout_metrics(groups, tensors.rewards, tensors.objective_mask)
         batch.cost = rollout_cost(groups)
         if not math.isnan(error := standard_error(method, tensors)):
             batch.metrics["rollout/set_reward_standard_error"] = error
         clock.lap("prompt")
         return batch
+
+    def requests(self, rows: Sequence[PromptRow], step: int) -> list[GenerationRequest]:
+        """What `collect` asks the engine for."""
+        objectives = [self.method.reward_vector.select(row.objectives) for row in rows]
+        weights = self._draw_weights(rows, objectives, step, 0)
+        return self._requests(rows, objectives, weights, step, 0)
 
     def encode_row(self, row: PromptRow) -> list[int]:
         """The token ids of a row's prompt; a style that shows weights is given equal ones."""
@@ -141,14 +155,26 @@ class RolloutCollector:
         self,
         rows: Sequence[PromptRow],
         objectives: Sequence[Sequence[Objective]],
-        moment: tuple[int, ...],
+        step: int,
+        attempt: int,
     ) -> Float[Tensor, "B N K"]:
         if self.method.weights is None:
             return fixed_weights(objectives, normalize=self.method.normalize_weights)
-        when = moment if self.method.redraw_weights else ()
+        when = _moment(step, attempt) if self.method.redraw_weights else ()
         seeds = [derive_seed(self.seed, "weights", *when, row.id) for row in rows]
         counts = torch.tensor([len(kept) for kept in objectives])
-        return self.method.weights(counts, torch.tensor(seeds), step=moment[0])
+        return self.method.weights(counts, torch.tensor(seeds), step=step)
+
+    def _requests(
+        self,
+        rows: Sequence[PromptRow],
+        objectives: Sequence[Sequence[Objective]],
+        weights: Float[Tensor, "B N K"],
+        step: int,
+        attempt: int,
+    ) -> list[GenerationRequest]:
+        moment = _moment(step, attempt)
+        return [self._request(row, objectives[i], weights[i], moment) for i, row in enumerate(rows)]
 
     def _request(
         self,
@@ -208,6 +234,11 @@ def fixed_weights(
         values = torch.tensor([objective.weight for objective in kept], dtype=torch.float64)
         weights[b, 0, : len(kept)] = values / values.sum() if normalize else values
     return weights
+
+
+def _moment(step: int, attempt: int) -> tuple[int, ...]:
+    """What the draws of a round are seeded with."""
+    return (step, attempt) if attempt else (step,)
 
 
 class _Clock:

@@ -39,6 +39,7 @@ class RolloutEngineCallback(L.Callback):
         self._build_engine = build_engine
         self._handover = handover
         self.engine: RolloutEngine | None = None
+        self._data: RolloutDataModule | None = None
         self._canary: Canary | None = None
         self._mismatch: float | None = None
 
@@ -49,7 +50,7 @@ class RolloutEngineCallback(L.Callback):
             RuntimeError: The engine has put this process into a group without the others.
         """
         data = cast(RolloutDataModule, cast(Any, trainer).datamodule)
-        self.engine = self._build_engine()
+        self._data, self.engine = data, self._build_engine()
         _check_group(trainer.world_size)
         data.collector.engine = self.engine
         if not isinstance(self.engine, ReplayEngine):
@@ -85,6 +86,9 @@ class RolloutEngineCallback(L.Callback):
             TimeoutError: It took too long.
         """
         engine = cast(RolloutEngine, self.engine)
+        if self._data is not None:  # the engine may be sampling the next batch
+            waited = self._data.ahead.wait()
+            module.seconds["generate"] = module.seconds.get("generate", 0.0) + waited
         if engine.version == version:
             return False
         start = time.perf_counter()
@@ -104,6 +108,8 @@ class RolloutEngineCallback(L.Callback):
 
     def close(self) -> None:
         """Closes the engine."""
+        if self._data is not None:
+            self._data.ahead.abandon(self._handover.timeout)
         if self.engine is not None:
             self.engine.close()
             self.engine = None
