@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.search.conftest import local_policy, problems
+from tests.search.conftest import ScriptedPolicy, local_policy, problems
 from tests.search.hostile import HostileTask
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.prompting import SingleAnswer
@@ -15,12 +16,14 @@ from vpo_lightning.sandbox.sandbox import Sandbox
 from vpo_lightning.scoring_pool import ScoringPool
 from vpo_lightning.searching.budget import Budget
 from vpo_lightning.searching.events import EventLog
+from vpo_lightning.searching.evolution_desk import EvolutionDesk
 from vpo_lightning.searching.files import write_archive, write_result
 from vpo_lightning.searching.loop import PromptSearch, SearchLoop
 from vpo_lightning.searching.openevolve import OpenEvolve
 from vpo_lightning.searching.policies import LocalPolicy
 from vpo_lightning.searching.quality import Solved
 from vpo_lightning.searching.scores import AnswerScorer
+from vpo_lightning.serving.loopback import LoopbackServer
 from vpo_lightning.task import Task
 from vpo_lightning.tasks.maze.task import MazeTask
 from vpo_lightning.tasks.program_search.task import ProgramSearchTask
@@ -148,6 +151,33 @@ def test_the_budget_ends_it(writer: LocalPolicy, tmp_path: Path) -> None:
     (found,), finished = evolve(HostileTask("good"), writer, tmp_path / "run", calls=2)
     assert finished
     assert found.spent.calls == 2
+
+
+def test_one_that_asks_nothing_any_more_is_ended(writer: LocalPolicy, tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    task = HostileTask("good")
+    search = OpenEvolve(iterations=3, stall_seconds=0.01)  # it takes longer to start
+    with AnswerScorer(task, None) as scorer:
+        loop = SearchLoop(search, writer, scorer, Budget(calls=3), Solved(), log)
+        (found,), finished = search.run(loop, problems(task, writer, SingleAnswer()), tmp_path)
+    assert finished
+    assert found.failures["stalled"] == 1
+
+
+def test_a_fence_that_is_not_closed_is_no_part_of_the_program(tmp_path: Path) -> None:
+    task = ProgramSearchTask()
+    policy = ScriptedPolicy([])
+    log = EventLog(tmp_path / "events.jsonl")
+    with AnswerScorer(task, None) as scorer:
+        loop = SearchLoop(OpenEvolve(), policy, scorer, Budget(calls=3), Solved(), log)
+        problem = problems(task, policy, SingleAnswer(), rows=2)[1]
+        desk = EvolutionDesk(OpenEvolve(), loop, problem, [])
+        program = problem.row.ground_truth["start_program"]
+        with LoopbackServer(desk.app()) as server:
+            for body in (program, f"```python\n{program}", f"```python\n{program}```"):
+                request = urllib.request.Request(f"{server.url}/score", body.encode())
+                urllib.request.urlopen(request).read()
+    assert [answer.text for answer in problem.archive.answers] == [program.strip()] * 3
 
 
 def test_what_it_cannot_start_from_is_refused(maze: MazeTask, maze_policy: LocalPolicy) -> None:

@@ -48,7 +48,6 @@ class EvolutionDesk:
         search: The costs and the curve.
         is_spent: Whether the budget has ended.
         is_stalled: Whether OpenEvolve was given up.
-        last_request: When it asked last, on the monotonic clock.
         error: What made the run impossible.
     """
 
@@ -59,18 +58,25 @@ class EvolutionDesk:
         self.seed = derive_seed(problem.seed, "openevolve", problem.row.id) % 2**31
         self.search = PromptSearch(problem, _NoSearcher(), Curve(problem, search, loop.solved))
         self.is_spent = self.is_stalled = False
-        self.last_request = time.monotonic()
         self.error: Exception | None = None
         self._ranking = search
         self._loop = loop
         self._lock = threading.Lock()
+        self._num_asking = 0
+        self._last_request = time.monotonic()
         self._open_call: Spent | None = None
         self._told: dict[str, deque[Any]] = defaultdict(deque)
         for event in recorded:
             self._told[event["key"]].append(event["reply"])
 
+    @property
+    def idle_seconds(self) -> float:
+        """How long OpenEvolve has asked nothing; 0 while it waits for a reply."""
+        return 0.0 if self._num_asking else time.monotonic() - self._last_request
+
     def app(self) -> Starlette:
-        """The endpoint."""
+        """The endpoint; the time that OpenEvolve is idle begins now."""
+        self._last_request = time.monotonic()
         return Starlette(
             routes=[
                 Route("/v1/chat/completions", self._endpoint(self._chat), methods=["POST"]),
@@ -87,14 +93,16 @@ class EvolutionDesk:
     def _endpoint(self, answer: Callable[[bytes], Mapping[str, Any]]) -> Any:
         def locked(body: bytes) -> Mapping[str, Any]:
             with self._lock:
-                try:
-                    return answer(body)
-                finally:
-                    self.last_request = time.monotonic()
+                return answer(body)
 
         async def handler(request: Request) -> Response:
             body = await read_body(request, _MOST_BYTES)
-            return JSONResponse(await asyncio.to_thread(locked, body))
+            self._num_asking += 1
+            try:
+                return JSONResponse(await asyncio.to_thread(locked, body))
+            finally:
+                self._num_asking -= 1
+                self._last_request = time.monotonic()
 
         return handler
 
@@ -128,9 +136,8 @@ class EvolutionDesk:
         return {**asdict(sample), "ids": []}
 
     def _score(self, body: bytes) -> Mapping[str, Any]:
-        program = body.decode(errors="replace")
-        parsed = self.problem.task.answer_format.render_single(program)
-        text = self.problem.task.answer_format.parse_single(parsed)
+        # OpenEvolve takes a whole reply for the program where a fence is not closed.
+        text = self.problem.task.answer_format.parse_single(body.decode(errors="replace"))
         score = self._once(
             "score", body, lambda: asdict(self._loop.scorer.score([(self.row, text)])[0])
         )

@@ -185,7 +185,7 @@ class OpenEvolve(Search):
         while process.poll() is None:
             if loop.is_stopping():
                 return True
-            desk.is_stalled = time.monotonic() - desk.last_request > self.stall_seconds
+            desk.is_stalled = desk.idle_seconds > self.stall_seconds
             if desk.is_spent or desk.is_stalled or desk.error is not None:
                 return False
             time.sleep(_POLL_SECONDS)
