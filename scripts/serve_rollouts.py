@@ -115,7 +115,7 @@ def server(options: argparse.Namespace, i: int, further: Sequence[str]) -> Serve
         *("--host", options.host, "--port", str(options.port + i), "--dtype", options.dtype),
         # Log-probabilities of the distribution drawn from, and tokens in and out.
         *("--logprobs-mode", "processed_logprobs", "--enable-scale-out"),
-        *("--worker-extension-cls", f"{WORKER}.ServerSettings"),
+        *("--worker-extension-cls", f"{WORKER}.WorkerExtension"),
         *("--logits-processors", f"{WORKER}:StopRuleLogitsProcessor"),
         *("--weight-transfer-config", json.dumps({"backend": options.transfer})),
         "--disable-uvicorn-access-log",

@@ -40,7 +40,7 @@ def choose_engine(cfg: DictConfig) -> str | None:
 
 
 def check_engine(cfg: DictConfig) -> None:
-    """Refuses vLLM in the training process where it is not installed or cannot run the model.
+    """Refuses vLLM where it is not installed as it must be, or cannot run the model.
 
     Raises:
         ConfigError: Names the key to change, or what to install.

@@ -266,11 +266,14 @@ def test_only_the_pusher_hands_over(servers: list[FakeServer]) -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"urls": "http://a"}, "expected a list"),
+        ({"urls": "http://a"}, "it must be a list"),
+        ({"urls": ["http://a", "http://a"]}, "must be named once"),
+        ({"attempts": 0}, "engine.attempts=0: it must be at least 1"),
         ({"urls": ["localhost:8000"]}, "is no address"),
         ({"transfer": "pigeon"}, "files or nccl"),
         ({"transfer": "nccl"}, "needs a GPU"),
         ({"weights_dir": "/nowhere"}, "engine.weights_dir=/nowhere"),
+        ({"dtype": "float64"}, "vLLM computes in"),
         ({"dtype": "bfloat16"}, "dtype=float32, the training needs bfloat16"),
     ],
 )

@@ -80,8 +80,8 @@ def test_two_processes_share_a_server_as_one_process_uses_it(
     processes = (f"strategy={strategy}", "strategy.devices=2", "strategy.accelerator=cpu")
     finish(command(tmp_path / "two", *processes))
     assert sampled_ids(tmp_path / "two") == sampled_ids(undisturbed)
-    trained = weights(undisturbed)
-    for name, value in weights(tmp_path / "two").items():
+    trained = weights(tmp_path / "two")
+    for name, value in weights(undisturbed).items():
         assert (value - trained[name]).abs().max() < 1e-5
 
 

@@ -28,8 +28,9 @@ from vpo_lightning.rollout.vllm_server_http import (
 from vpo_lightning.rollout.vllm_server_loop import EventLoopThread
 from vpo_lightning.rollout.vllm_server_nccl import NCCLTransfer
 from vpo_lightning.rollout.vllm_server_pool import Patience, Sampled, ServerPool
+from vpo_lightning.rollout.vllm_server_settings import VLLMServerSettings
 from vpo_lightning.rollout.vllm_server_transfer import FileTransfer, WeightTransfer
-from vpo_lightning.rollout.vllm_settings import LOGPROBS_MODE
+from vpo_lightning.rollout.vllm_settings import LOGPROBS_MODE, check_model
 from vpo_lightning.rollout.vllm_weights import ExpectedWeights
 
 T = TypeVar("T")
@@ -50,18 +51,8 @@ class VLLMServerEngine:
 
     Args:
         model_folder: Folder or Hub id of the start policy.
-        urls: The servers, e.g. ``http://127.0.0.1:8000``; `scripts/serve_rollouts.py` starts them.
-        dtype: Name of a torch dtype, which the servers must have been started with.
-        device: Of this process's policy; the source of NCCL broadcasts.
-        transfer: ``files`` or ``nccl``, which the servers must have been started with.
-        weights_dir: Where the current weights are kept as files. The servers read them there when
-            `transfer` is ``files``.
-        concurrency: Completions that this process asks of a server at a time.
-        request_timeout: Seconds for one completion, the wait in the server's queue included.
-        handover_timeout: Seconds for a server to take new weights.
-        server_timeout: Seconds to wait for a server to come, or to come back when none is left.
-        attempts: Times that one completion is asked for before the run stops.
         trust_remote_code: Run the Python code of the model's folder.
+        settings: Fields of `VLLMServerSettings`.
 
     Attributes:
         version: Policy version of the weights in use.
@@ -75,21 +66,15 @@ class VLLMServerEngine:
         self,
         model_folder: str | Path,
         *,
-        urls: Sequence[str],
         dtype: str = "float32",
         device: str = "cpu",
-        transfer: str = "files",
-        weights_dir: str = "/dev/shm",
-        concurrency: int = 256,
-        request_timeout: float = 600.0,
-        handover_timeout: float = 120.0,
-        server_timeout: float = 300.0,
-        attempts: int = 3,
         trust_remote_code: bool = False,
+        **settings: Any,
     ) -> None:
         from transformers import AutoTokenizer
 
-        _check_urls(urls)
+        checked = VLLMServerSettings(**settings)
+        check_model(dtype)
         place = os.path.expanduser(model_folder)
         self.version = 0
         self._tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
@@ -97,20 +82,18 @@ class VLLMServerEngine:
         self._expected = ExpectedWeights(place, trust_remote_code=trust_remote_code)
         self._rank = distributed.get_rank() if distributed.is_initialized() else 0
         self._is_complete = False
-        carrier = _carrier(transfer, device)
-        self._folder = WeightFolder(weights_dir) if self._rank == 0 else None
+        carrier = NCCLTransfer(device) if checked.transfer == "nccl" else FileTransfer()
+        self._folder = WeightFolder(checked.weights_dir) if self._rank == 0 else None
         self._loop = EventLoopThread()
-        patience = Patience(handover_timeout, server_timeout, attempts)
-        limits = {"connections": concurrency, "request_timeout": request_timeout}
-        self._pool = self._loop.run(_make_pool(urls, limits, carrier, patience, self._rank))
-        settings = {
+        self._pool = self._loop.run(_make_pool(checked, carrier, self._rank))
+        wanted = {
             "dtype": dtype,
             "logprobs_mode": LOGPROBS_MODE,
-            "weight_transfer": carrier.backend,
+            "weight_transfer": checked.transfer,
         }
         try:
             self._positions: int = self._on_rank_0(
-                lambda: self._loop.run(self._pool.connect(settings))
+                lambda: self._loop.run(self._pool.connect(wanted))
             )
             weights = _start_weights(place, dtype, trust_remote_code) if self._rank == 0 else ()
             self.load_weights(weights, 0)
@@ -231,29 +214,17 @@ class VLLMServerEngine:
 
 
 async def _make_pool(
-    urls: Sequence[str],
-    limits: dict[str, Any],
-    transfer: WeightTransfer,
-    patience: Patience,
-    rank: int,
+    settings: VLLMServerSettings, transfer: WeightTransfer, rank: int
 ) -> ServerPool:
     """The servers; made inside the event loop that uses them."""
-    servers = [RolloutServer(url, **limits) for url in urls]
+    servers = [
+        RolloutServer(
+            url, connections=settings.concurrency, request_timeout=settings.request_timeout
+        )
+        for url in settings.urls
+    ]
+    patience = Patience(settings.handover_timeout, settings.server_timeout, settings.attempts)
     return ServerPool(servers, transfer, patience, is_pusher=rank == 0, first=rank)
-
-
-def _check_urls(urls: Sequence[str]) -> None:
-    if isinstance(urls, str) or not urls:
-        raise ConfigError(f"engine.urls={urls}: expected a list, e.g. [http://127.0.0.1:8000]")
-    for url in urls:
-        if not str(url).startswith(("http://", "https://")):
-            raise ConfigError(f"engine.urls: {url} is no address like http://127.0.0.1:8000")
-
-
-def _carrier(transfer: str, device: str) -> WeightTransfer:
-    if transfer not in ("files", "nccl"):
-        raise ConfigError(f"engine.transfer={transfer}: it must be files or nccl")
-    return FileTransfer() if transfer == "files" else NCCLTransfer(device)
 
 
 def _start_weights(place: str, dtype: str, trust_remote_code: bool) -> Iterable[tuple[str, Tensor]]:

@@ -36,7 +36,7 @@ class RolloutServer:
         load: Completions it is asked for at present.
     """
 
-    def __init__(self, url: str, *, connections: int, request_timeout: float) -> None:
+    def __init__(self, url: str, *, connections: int, request_timeout: float | int) -> None:
         self.url = url.rstrip("/")
         self.state: str | None = "not asked yet"
         self.is_up = False
@@ -62,7 +62,7 @@ class RolloutServer:
         """The server's longest prompt and completion together, in tokens.
 
         Args:
-            wanted: Values of `vllm_server_worker.ServerSettings` that the training needs.
+            wanted: Those of `WorkerExtension.rollout_settings` that the training needs.
 
         Raises:
             ServerRefusedError: It was started with others.

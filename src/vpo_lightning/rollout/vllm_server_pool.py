@@ -30,8 +30,8 @@ class Patience:
         attempts: Times that one completion is asked for.
     """
 
-    handover: float
-    server: float
+    handover: float | int
+    server: float | int
     attempts: int
 
 

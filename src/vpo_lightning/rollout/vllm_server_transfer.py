@@ -49,7 +49,7 @@ async def push(
     transfer: WeightTransfer,
     files: Sequence[WeightFile],
     label: str,
-    timeout: float,
+    timeout: float | int,
 ) -> None:
     """Gives a server new weights; it serves them, and only them, from then on.
 

@@ -25,7 +25,7 @@ from vpo_lightning.parsing import StopRule
 from vpo_lightning.rollout.stopping import StopTexts
 
 
-class ServerSettings:
+class WorkerExtension:
     """Extends the server's workers (``--worker-extension-cls``) by what the training asks of them.
 
     vLLM imports this module in every worker before it looks up the weight transfer backend, so
