@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Hashable, Sequence
 
 from vpo_lightning.parsing import NumberedTags
@@ -95,3 +96,11 @@ FAULTS = {
     "close everything": lambda: os.closerange(0, 100),
     "recurse": lambda: FAULTS["recurse"](),
 }
+
+
+class MixedTask(BadTask):
+    """Every answer is scored, or goes wrong, in a way that its text decides."""
+
+    def score(self, answer: str, row: PromptRow) -> list[float]:
+        words = [*FAULTS, *RESULTS]
+        return super().score(words[zlib.crc32(answer.encode()) % len(words)], row)
