@@ -190,3 +190,13 @@ def test_a_group_without_parsed_answers_has_no_signal(name: str) -> None:
         objective_mask=torch.ones(2, 3, dtype=torch.bool),
     )
     assert found.abs().max() == 0
+
+
+@pytest.mark.parametrize("name", ["vpo", "multi_rlvr", "grpo", "grpo_extra_rollouts"])
+def test_a_step_of_every_method_holds_as_many_answers_under_matched(name: str) -> None:
+    cfg = composed("train", f"ablation={name}", "m=3", "rollout.group_size=8")
+    answers = build.build_prompt(cfg).num_answers
+    prompts, size = build.prompts_per_step(cfg), build.group_size(cfg)
+    assert prompts * size * answers == cfg.rollout.prompts_per_step * 8 * 3
+    # The control of the paper: 24 rollouts of a prompt against 8 chains of 3.
+    assert size == (24 if name == "grpo_extra_rollouts" else 8)

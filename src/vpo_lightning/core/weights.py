@@ -178,7 +178,8 @@ def annealed_dirichlet(
     """Return Dirichlet(alpha) draws that move linearly to the weights used after training.
 
     ``w(step) = (1 - t) w_dirichlet + t w_deployment`` with ``t = min(step / total_steps, 1)``: the
-    mean moves and the spread shrinks linearly, and the last step trains one fixed scalarization.
+    mean moves and the spread shrinks linearly; from ``total_steps`` on one fixed scalarization is
+    trained. Steps count from 0.
 
     Args:
         num_objectives: K, or one K per group (only without ``deployment_weights``).
