@@ -95,6 +95,7 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
         folder / "policy",
         dtype=getattr(torch, cfg.model.dtype),
         is_writer=trainer.is_global_zero,
+        trust_remote_code=cfg.model.get("trust_remote_code", False),
     )
     if not stop.is_requested and cfg.evaluation.num_prompts:
         sampler = build_sampler(

@@ -177,7 +177,7 @@ def test_the_saved_policy_loads_merged_and_its_adapter_by_peft(tmp_path: Path) -
         model, {n: torch.full_like(w, 0.02) for n, w in adapter_weights(model).items()}
     )
     folder = tmp_path / "policy"
-    export_policy(model, str(start), folder, dtype=torch.float32, is_writer=True)
+    export_policy(model, str(start), folder, dtype=torch.float32)
     with_adapter = PeftModel.from_pretrained(
         AutoModelForCausalLM.from_pretrained(start), folder / ADAPTER_FOLDER
     )
@@ -195,7 +195,7 @@ def test_the_saved_policy_loads_merged_and_its_adapter_by_peft(tmp_path: Path) -
 def test_weights_are_saved_in_the_dtype_of_computing(tmp_path: Path) -> None:
     start = save_text_model(tmp_path / "start")
     policy = load_model(start, "float32", "sdpa")
-    export_policy(policy, str(start), tmp_path / "policy", dtype=torch.bfloat16, is_writer=True)
+    export_policy(policy, str(start), tmp_path / "policy", dtype=torch.bfloat16)
     saved = AutoModelForCausalLM.from_pretrained(tmp_path / "policy", dtype="auto")
     assert saved.dtype == torch.bfloat16
     assert all(

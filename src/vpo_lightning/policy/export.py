@@ -20,7 +20,13 @@ ADAPTER_FOLDER = "adapter"
 
 
 def export_policy(
-    policy: nn.Module, start: str, folder: Path, *, dtype: torch.dtype, is_writer: bool
+    policy: nn.Module,
+    start: str,
+    folder: Path,
+    *,
+    dtype: torch.dtype,
+    is_writer: bool = True,
+    trust_remote_code: bool = False,
 ) -> None:
     """Writes the policy with its adapters merged, and the adapters in a folder of their own.
 
@@ -32,6 +38,7 @@ def export_policy(
         folder: Replaced by the call.
         dtype: Of the merged weights.
         is_writer: Whether this process writes; the others only take part in gathering.
+        trust_remote_code: Run the Python code of the start policy's folder.
     """
     weights: dict[str, Tensor] = {}
     for name, tensor in full_weights(policy):
@@ -46,16 +53,18 @@ def export_policy(
             on_cpu = {name: tensor.cpu() for name, tensor in adapters.items()}
             save_adapters(policy, on_cpu, new / ADAPTER_FOLDER, expanded(start))  # type: ignore[arg-type]
 
-    save_model_folder(_skeleton(start, dtype), load_tokenizer(start), folder, weights, add)
+    skeleton = _skeleton(start, dtype, trust_remote_code)
+    tokenizer = load_tokenizer(start, trust_remote_code=trust_remote_code)
+    save_model_folder(skeleton, tokenizer, folder, weights, add)
 
 
-def _skeleton(start: str, dtype: torch.dtype) -> PreTrainedModel:
+def _skeleton(start: str, dtype: torch.dtype, trusted: bool) -> PreTrainedModel:
     """The start model without weights: the policy itself may be sharded or hold adapters."""
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-    config = AutoConfig.from_pretrained(expanded(start))
+    config = AutoConfig.from_pretrained(expanded(start), trust_remote_code=trusted)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=trusted)
     with contextlib.suppress(OSError):  # not every folder has one
         model.generation_config = GenerationConfig.from_pretrained(expanded(start))
     return model
