@@ -48,6 +48,7 @@ _POSITIVE = (
 )
 _CHOICES = {
     "rollout.staleness": (0, 1),
+    "strategy.strategy": ("auto", "ddp", "fsdp"),
     "rollout.overlong_prompts": ("drop", "error"),
     "evaluation.checkpoint": ("last", "best"),
 }

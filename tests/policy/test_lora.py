@@ -155,7 +155,7 @@ def test_a_layer_that_cannot_be_adapted_is_an_error(targets: list[str], message:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rank": -1}, r"model\.lora\.rank=-1: it must be at least 0"),
+        ({"rank": -1}, r"model\.lora\.rank=-1: it must be a whole number"),
         ({"alpha": 0}, r"model\.lora\.alpha=0: it must be positive"),
         ({"dropout": 1.0}, r"model\.lora\.dropout=1\.0: it must be in \[0, 1\)"),
         ({"targets": []}, r"model\.lora\.targets=\[\]: it must be names"),

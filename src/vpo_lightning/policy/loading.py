@@ -76,9 +76,10 @@ class PretrainedModel:
             )
         self.lora.check()
         folder = Path(self.path).expanduser()
-        if self.made_by and not folder.exists():
+        is_path = folder.exists() or self.path.startswith((".", "/", "~"))
+        if self.made_by and is_path and not folder.exists():
             raise ConfigError(f"model.path={self.path}: no such folder; make it: {self.made_by}")
-        if folder.exists() or self.path.startswith((".", "/", "~")):
+        if is_path:
             _check_folder(folder, self.path)
         elif not _HUB_ID.fullmatch(self.path):
             raise ConfigError(

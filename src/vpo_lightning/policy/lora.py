@@ -49,7 +49,11 @@ class LoraSettings:
             ConfigError: Names the key to change, or the package that is missing.
         """
         for name, is_right, expected in (
-            ("rank", _is_number(self.rank) and self.rank >= 0, "at least 0; 0 is no adapters"),
+            (
+                "rank",
+                type(self.rank) is int and self.rank >= 0,
+                "a whole number, 0 for no adapters",
+            ),
             ("alpha", _is_number(self.alpha) and self.alpha > 0, "positive"),
             ("dropout", _is_number(self.dropout) and 0 <= self.dropout < 1, "in [0, 1)"),
             ("targets", bool(self.targets), "names of linear layers, or all-linear"),
