@@ -10,7 +10,7 @@ from vpo_lightning.task import PromptRow
 from vpo_lightning.tasks.musique.rewards import parse_cited_answer
 
 _PARAGRAPH = re.compile(r"^\[(\d+)\] (.*)$", re.MULTILINE)
-_SHOWN = 240  # characters of a paragraph
+_SHOWN = 160  # characters of a paragraph
 _MOST_ROWS = 24
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from vpo_lightning.errors import ConfigError
 from vpo_lightning.evaluation.report.server import ADDRESS, LivePage, make_server
 
 
@@ -39,7 +40,7 @@ class Folder:
 def served(tmp_path: Path) -> Iterator[Folder]:
     folder = Folder(tmp_path)
     folder.change()
-    server = make_server(LivePage([tmp_path], folder.build), 0)
+    server = make_server(LivePage([tmp_path], lambda: folder.build()), 0)
     folder.port = server.server_port
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -76,6 +77,14 @@ def test_no_path_reaches_a_file(path: str, served: Folder) -> None:
 
 def test_the_page_cannot_be_changed(served: Folder) -> None:
     assert served.get("/", method="POST")[0] == 501
+
+
+def test_a_folder_that_has_gone_is_said(served: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> str:
+        raise ConfigError("no run here")
+
+    monkeypatch.setattr(served, "build", gone)
+    assert served.get("/version") == (503, "no run here\n")
 
 
 def test_only_this_machine_is_listened_to(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any, TypeGuard
 
 from vpo_lightning.evaluation.report.folders import Run
 
-MOST_POINTS = 240  # of a series; longer ones are means over bins
+MOST_POINTS = 2400  # of a chart; series with more than their share are means over bins
+LEAST_POINTS, LONGEST = 40, 240  # of a series
 _MOST_OBJECTIVES = 8
 STAGES = ("generate", "score", "reference", "forward", "backward")
 
@@ -100,7 +101,8 @@ def curves(runs: Sequence[Run], objectives: Mapping[str, Sequence[str]]) -> list
         ``{"title", "about", "group", "fraction", "series": {label: {"x", "y", "vx", "vy"}}}`` each,
         x in training steps, v for validation on held-out prompts.
     """
-    charts = [_chart(quantity, runs) for quantity in _quantities(objectives)]
+    points = min(max(MOST_POINTS // max(len(runs), 1), LEAST_POINTS), LONGEST)
+    charts = [_chart(quantity, runs, points) for quantity in _quantities(objectives)]
     return [chart for chart in charts if chart["series"]]
 
 
@@ -115,12 +117,12 @@ def _quantities(objectives: Mapping[str, Sequence[str]]) -> list[Quantity]:
     return [*rewards, *own, *(q for q in QUANTITIES if q.group != _REWARD)]
 
 
-def _chart(quantity: Quantity, runs: Sequence[Run]) -> dict[str, Any]:
+def _chart(quantity: Quantity, runs: Sequence[Run], points: int) -> dict[str, Any]:
     series: dict[str, Any] = {}
     for run in runs:
-        x, y = _values(run.metrics, quantity.key)
+        x, y = _values(run.metrics, quantity.key, points)
         if x:
-            vx, vy = _values(run.metrics, quantity.validation_key)
+            vx, vy = _values(run.metrics, quantity.validation_key, points)
             has_validation = quantity.validation_key != quantity.key
             series[run.label] = {"x": x, "y": y} | (
                 {"vx": vx, "vy": vy} if vx and has_validation else {}
@@ -134,14 +136,16 @@ def _chart(quantity: Quantity, runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _values(records: Sequence[Mapping[str, Any]], key: str) -> tuple[list[int], list[float]]:
+def _values(
+    records: Sequence[Mapping[str, Any]], key: str, most: int
+) -> tuple[list[int], list[float]]:
     """Steps and values of a metric, averaged in bins if there are too many."""
     pairs = [
         (int(record["step"]), float(record[key]))
         for record in records
         if is_number(record.get(key)) and is_number(record.get("step"))
     ]
-    width = -(-len(pairs) // MOST_POINTS) if pairs else 1
+    width = -(-len(pairs) // most) if pairs else 1
     bins = [pairs[i : i + width] for i in range(0, len(pairs), width)]
     return (
         [group[-1][0] for group in bins],

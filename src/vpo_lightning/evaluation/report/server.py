@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from vpo_lightning.errors import ConfigError
+
 ADDRESS = "127.0.0.1"
 _WATCHED = ("metrics.jsonl", "summary.json", "eval.json", "search/*/result.json")
 _REST = 5.0  # times what building a page took passes before the next one is built
@@ -87,12 +89,21 @@ def make_server(page: LivePage, port: int) -> ThreadingHTTPServer:
             host = self.headers.get("Host", "").rsplit(":", 1)
             if host[0] not in (ADDRESS, "localhost") or host[1:] != [str(server.server_port)]:
                 self._send(403, "text/plain", "this server is for this machine's own browser\n")
-            elif self.path == "/":
-                self._send(200, "text/html", page.newest()[0])
-            elif self.path == "/version":
-                self._send(200, "text/plain", page.newest()[1])
+            elif self.path in ("/", "/version"):
+                self._answer()
             else:
                 self._send(404, "text/plain", "there is / and /version\n")
+
+        def _answer(self) -> None:
+            try:
+                text, version = page.newest()
+            except ConfigError as error:  # the folder has gone since
+                self._send(503, "text/plain", f"{error}\n")
+                return
+            if self.path == "/":
+                self._send(200, "text/html", text)
+            else:
+                self._send(200, "text/plain", version)
 
         def _send(self, status: int, kind: str, text: str) -> None:
             body = text.encode("utf-8", "replace")

@@ -26,6 +26,8 @@ function comparison() {
   const text = found.find(([, entry]) => entry.prompt)?.[1].prompt;
   byId("compare-prompt").replaceChildren(text ? promptText(text) : "");
   place.replaceChildren();
+  const isDrawn = found.some(([, entry]) => entry.picture?.[0] === "svg");
+  place.classList.toggle("roomy", !isDrawn);
   const all = found.flatMap(([, entry]) => entry.rewards);
   return found.map(([label, entry]) => {
     const { card, plot } = compareCard(label, entry);
@@ -69,11 +71,16 @@ function selectPrompt(id) {
 
 function compareCard(label, entry) {
   const { figure, plot } = chartFigure("", null, () =>
-    table(null, ["answer", ...entry.objectives], entry.rewards.map((row, n) => [String(n + 1), ...row.map(number)])),
+    table(
+      null,
+      ["answer", ...entry.objectives],
+      entry.rewards.map((row, n) => [String(n + 1), ...row.map(number)]),
+    ),
   );
   const distinct = new Set(entry.rewards.map(String)).size;
+  const front = countFront(entry.rewards);
   figure.querySelector("figcaption").replaceChildren(
-    el("span", {}, `${entry.rewards.length} answers; reward vectors: ${distinct} different, ${countFront(entry.rewards)} on the front`),
+    el("span", {}, `${entry.rewards.length} answers; reward vectors: ${distinct} different, ${front} on the front`),
   );
   const card = el("article", { class: "card" }, el("h3", {}, swatch(label), " ", label), figure);
   const drawn = entry.picture ? picture(entry.picture) : null;
@@ -119,9 +126,10 @@ async function drawScatter(plot, label, entry, all, x, y) {
   const px = { field: "x", type: "quantitative", title: x, scale, axis: { tickCount: 3, format: "~g" } };
   const py = { field: "y", type: "quantitative", title: y, scale, axis: { tickCount: 3, format: "~g" } };
   const { colour } = look(label);
+  const sizes = { range: [30, 420], domain: [1, entry.rewards.length] };
   const step = (values, stroke, dash) => ({
     data: { values },
-    mark: { type: "line", interpolate: "step-before", stroke, strokeDash: dash, strokeWidth: 1.5, clip: false, aria: false },
+    mark: { type: "line", interpolate: "step-before", stroke, strokeDash: dash, strokeWidth: 1.5, aria: false },
     encoding: { x: px, y: py, order: { field: "order" } },
   });
   await draw(plot, {
@@ -132,7 +140,7 @@ async function drawScatter(plot, label, entry, all, x, y) {
       {
         data: { values: [...counts.values()] },
         mark: { type: "circle", color: colour, opacity: 0.6, tooltip: false },
-        encoding: { x: px, y: py, size: { field: "n", type: "quantitative", legend: null, scale: { range: [30, 420], domain: [1, entry.rewards.length] } } },
+        encoding: { x: px, y: py, size: { field: "n", type: "quantitative", legend: null, scale: sizes } },
       },
     ],
   });

@@ -20,7 +20,9 @@ function rolloutBrowser() {
   };
   byId("rollout-controls").replaceChildren(
     choice("Run", labels.map((label) => [label, label]), chosen.run, (run) => pick({ run })),
-    choice("Training step", steps.map((s) => [String(s), String(s)]), String(chosen.step), (s) => pick({ step: Number(s), sample: 0 })),
+    choice("Training step", steps.map((s) => [String(s), String(s)]), String(chosen.step), (s) =>
+      pick({ step: Number(s), sample: 0 }),
+    ),
     choice("Prompt", here.map((one) => [one.id, promptOption(one)]), group.id, (prompt) => pick({ prompt, sample: 0 })),
   );
   place.replaceChildren(groupStrip(group, pick), rolloutView(group, group.rollouts[chosen.sample]));
@@ -81,7 +83,8 @@ function rolloutView(group, rollout) {
   );
   const isDrawing = rollout.picture?.[0] === "svg";
   if (!rollout.picture) return el("div", { class: "rollout plain" }, main);
-  const drawn = el("div", { class: "picture" }, el("h3", {}, "Picture"), picture(rollout.picture), slotKey(rollout.answers.length));
+  const key = slotKey(rollout.answers.length);
+  const drawn = el("div", { class: "picture" }, el("h3", {}, "Picture"), picture(rollout.picture), key);
   return el("div", { class: isDrawing ? "rollout" : "rollout plain" }, main, drawn);
 }
 

@@ -1,6 +1,6 @@
 // Which answer wins as the weight moves from one objective to another.
 
-const STRIP_POINTS = 101;
+const STRIP_POINTS = 100;
 const MOST_STRIPS = 6;
 
 /** One strip for each pair of objectives between which the winner changes; null if none does. */
@@ -22,7 +22,7 @@ function winnerStrips(objectives, answers) {
 function winnersBetween(rewards, i, j) {
   const runs = [];
   for (let n = 0; n < STRIP_POINTS; n += 1) {
-    const t = n / (STRIP_POINTS - 1);
+    const t = (n + 0.5) / STRIP_POINTS;
     const values = rewards.map((row) => (1 - t) * row[i] + t * row[j]);
     const winner = values.indexOf(Math.max(...values));
     if (runs.at(-1)?.winner === winner) runs.at(-1).length += 1;
