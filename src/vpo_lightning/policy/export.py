@@ -41,9 +41,9 @@ def export_policy(
         trust_remote_code: Run the Python code of the start policy's folder.
     """
     weights: dict[str, Tensor] = {}
-    for name, tensor in full_weights(policy):
+    for name, tensor in full_weights(policy, dtype):
         if is_writer:
-            weights[name] = tensor.to("cpu", dtype if tensor.is_floating_point() else None)
+            weights[name] = tensor.cpu()
     adapters = adapter_weights(policy)
     if not is_writer:
         return

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
 from vpo_lightning.policy.lora import adapted_layers, is_adapter, merged
 
 
-def full_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def full_weights(
+    policy: nn.Module, dtype: torch.dtype | None = None
+) -> Iterator[tuple[str, Tensor]]:
     """The policy's weights by the state-dict names of its start model, one at a time.
 
     A tied weight comes under each of its names. Adapters are merged into a copy: the policy is left
     as it is. A sharded weight is gathered on all processes, which have to iterate in step and to
     the end.
+
+    Args:
+        policy: Plain, sharded or with adapters.
+        dtype: What weights are rounded to; None for their own.
     """
     layers = adapted_layers(policy)
     for name, value in policy.state_dict().items():
@@ -27,6 +34,8 @@ def full_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
             adapter = layers[layer_name]
             (a,), (b,) = adapter.lora_A.values(), adapter.lora_B.values()
             tensor = merged(adapter, tensor, gathered(a.weight), gathered(b.weight))
+        if dtype is not None and tensor.is_floating_point():
+            tensor = tensor.to(dtype)
         yield name.replace(".base_layer.", "."), tensor
 
 

@@ -92,7 +92,7 @@ class RolloutEngineCallback(L.Callback):
         if engine.version == version:
             return False
         start = time.perf_counter()
-        weights = full_weights(cast(nn.Module, module.policy))
+        weights = full_weights(cast(nn.Module, module.policy), module.compute_dtype)
         try:
             within_seconds(
                 self._handover.timeout,
