@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.rollout.vllm_server_settings import VLLMServerSettings
 from vpo_lightning.rollout.vllm_settings import (
     VLLMSettings,
     check_model,
@@ -45,12 +46,17 @@ def check_engine(cfg: DictConfig) -> None:
     Raises:
         ConfigError: Names the key to change, or what to install.
     """
-    if not str(cfg.engine.get("_target_", "")).endswith(".VLLMEngine"):
+    target = str(cfg.engine.get("_target_", ""))
+    if not target.endswith((".VLLMEngine", ".VLLMServerEngine")):
         return
     plain: Any = OmegaConf.to_container(cfg.engine, resolve=True)
-    settings = VLLMSettings(**{k: v for k, v in plain.items() if not k.startswith("_")})
-    required_build()
+    fields = {k: v for k, v in plain.items() if not k.startswith("_")}
     check_model(cfg.model.dtype)
+    if target.endswith(".VLLMServerEngine"):
+        VLLMServerSettings(**fields)
+        return
+    settings = VLLMSettings(**fields)
+    required_build()
     if cfg.strategy.devices % settings.tensor_parallel_size:
         raise ConfigError(
             f"engine.tensor_parallel_size={settings.tensor_parallel_size}: it must divide the "

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from hydra import compose, initialize_config_module
 from safetensors.torch import load_file
 
 from tests.rollout.fake_vllm import FakeServer
+from vpo_lightning.engine_choice import check_engine
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.policy.loading import save_model_folder
 from vpo_lightning.policy.scratch import ScratchModel, build_scratch_model
@@ -355,3 +357,18 @@ def test_the_address_for_nccl_is_the_one_the_servers_host_sees() -> None:
 def engine_weights(engine: VLLMServerEngine) -> list[tuple[str, torch.Tensor]]:
     """Weights of the model's shapes."""
     return [(name, torch.zeros(shape)) for name, shape in engine._expected._shapes.items()]
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("engine.urls=[localhost:8000]", "is no address"),
+        ("engine.handover_timeout=0", "engine.handover_timeout=0: it must be positive"),
+        ("model.dtype=float64", "vLLM computes in"),
+    ],
+)
+def test_a_wrong_config_is_refused_before_anything_is_loaded(override: str, expected: str) -> None:
+    with initialize_config_module("vpo_lightning.conf", version_base="1.3"):
+        cfg = compose("train", ["engine=vllm_server", override])
+    with pytest.raises(ConfigError, match=expected):
+        check_engine(cfg)
