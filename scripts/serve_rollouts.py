@@ -19,9 +19,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
+
+from vpo_lightning.rollout.vllm_server_settings import TRANSFERS
+from vpo_lightning.rollout.vllm_settings import shared_arguments
 
 WORKER = "vpo_lightning.rollout.vllm_server_worker"
 
@@ -80,7 +84,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    servers = [server(options, i, arguments[cut + 1 :]) for i in range(options.servers)]
+    try:
+        servers = [server(options, i, arguments[cut + 1 :]) for i in range(options.servers)]
+    except (OSError, ValueError) as error:  # no such model, or not one of transformers
+        reason = str(error).splitlines()[0]
+        print(f"serve_rollouts: no model at {options.model}: {reason}", file=sys.stderr)
+        return 2
     print(f"engine.urls=[{','.join(one.url for one in servers)}]", flush=True)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
@@ -104,7 +113,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--gpus-per-server", type=int, default=1, help="tensor parallel; 0: no GPU")
     made.add_argument("--first-gpu", type=int, default=0, help="GPUs below it are left alone")
     made.add_argument("--dtype", default="bfloat16", help="as model.dtype")
-    made.add_argument("--transfer", choices=("files", "nccl"), default="files")
+    made.add_argument("--transfer", choices=TRANSFERS, default="files")
+    made.add_argument("--max-model-len", type=int, help="tokens; default: the model's positions")
     return made
 
 
@@ -113,8 +123,7 @@ def server(options: argparse.Namespace, i: int, further: Sequence[str]) -> Serve
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", options.model),
         *("--host", options.host, "--port", str(options.port + i), "--dtype", options.dtype),
-        # Log-probabilities of the distribution drawn from, and tokens in and out.
-        *("--logprobs-mode", "processed_logprobs", "--enable-scale-out"),
+        "--enable-scale-out",  # tokens in and out
         *("--worker-extension-cls", f"{WORKER}.WorkerExtension"),
         *("--logits-processors", f"{WORKER}:StopRuleLogitsProcessor"),
         *("--weight-transfer-config", json.dumps({"backend": options.transfer})),
@@ -126,7 +135,9 @@ def server(options: argparse.Namespace, i: int, further: Sequence[str]) -> Serve
         "VLLM_USE_V2_MODEL_RUNNER": "0",  # the newer one takes no processor of this kind
         "VLLM_NO_USAGE_STATS": "1",
     }
-    gpus = options.gpus_per_server
+    gpus, length = options.gpus_per_server, options.max_model_len or positions(options.model)
+    command += ["--max-model-len", str(length)]
+    command += flags(shared_arguments(on_cpu=not gpus, max_model_len=length))
     if gpus:
         first = options.first_gpu + i * gpus
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(first + k) for k in range(gpus))
@@ -137,6 +148,25 @@ def server(options: argparse.Namespace, i: int, further: Sequence[str]) -> Serve
         command.append("--enforce-eager")
     url = f"http://{options.host}:{options.port + i}"
     return Server(url, [*command, *further], environment)
+
+
+def positions(model: str) -> int:
+    """The longest prompt and completion together that a model can read, in tokens."""
+    from transformers import AutoConfig
+
+    return int(AutoConfig.from_pretrained(model).get_text_config().max_position_embeddings)
+
+
+def flags(arguments: Mapping[str, Any]) -> list[str]:
+    """Arguments of `vllm.LLM` as those of the command line."""
+    made: list[str] = []
+    for name, value in arguments.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            made.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            made += [f"--{option}", str(value)]
+    return made
 
 
 def watch(servers: Sequence[Server]) -> int:

@@ -64,10 +64,10 @@ def start_server(model: Path, folder: Path) -> ServerScript:
     """Starts the script; the server takes half a minute to come up."""
     port = free_port()
     command = [sys.executable, str(SCRIPT), str(model), "--port", str(port)]
-    command += ["--gpus-per-server", "0", "--dtype", "float32"]
+    command += ["--gpus-per-server", "0", "--dtype", "float32", "--max-model-len", "400"]
     log = folder / "server.log"
     process = subprocess.Popen(
-        [*command, "--", "--max-num-seqs", "64", "--max-model-len", "400"],
+        [*command, "--", "--max-num-seqs", "64"],
         stdout=log.open("wb"),
         stderr=subprocess.STDOUT,
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
