@@ -71,15 +71,6 @@ def test_a_stopped_run_continues_bit_for_bit(
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_checkpoint_of_adapters_holds_them_alone(train: Train, tmp_path: Path) -> None:
-    run(train, "hydra.run.dir=run", "trainer.max_steps=1", *LORA)
-    path = tmp_path / "run" / "checkpoints" / "last.ckpt"
-    state = torch.load(path, weights_only=False)["state_dict"]
-    assert state
-    assert all(".lora_" in name for name in state)
-    assert (tmp_path / "run" / "policy" / "adapter" / "adapter_model.safetensors").exists()
-
-
 def test_an_adapter_for_a_missing_layer_is_one_line(train: Train) -> None:
     done = train(*LEARNS, *LORA, "model.lora.targets=[query]")
     assert done.returncode == 2

@@ -293,7 +293,9 @@ class VPOModule(L.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Stores the number of completed steps; leaves out weights that do not change."""
         checkpoint["vpo_step"] = self.step
-        fixed = {name for name, p in self.named_parameters() if not p.requires_grad}
+        # A tied weight has several names.
+        named = self.named_parameters(remove_duplicate=False)
+        fixed = {name for name, parameter in named if not parameter.requires_grad}
         for name in fixed & checkpoint["state_dict"].keys():
             del checkpoint["state_dict"][name]
 
