@@ -49,9 +49,10 @@ _MAX_AT_K = "vpo_lightning.core.advantages_at_k.max_at_k"
 # Smallest k, and rollouts of a prompt that k must leave over.
 _K_LIMITS = {_MAX_AT_K: (1, 1), "vpo_lightning.core.advantages_at_k.pkpo": (2, 0)}
 _LEAST_GROUP = {"vpo_lightning.core.advantages.leave_one_out_normalized": 3}
-_SINGLE_ANSWER = {"vpo_lightning.core.gdpo.gdpo"}
+_GDPO = "vpo_lightning.core.gdpo.gdpo"
 _EXACT = "vpo_lightning.core.exact.exact_set_reward"
 _EXACT_OBJECTIVES = 5
+_UNIFORM = ("vpo_lightning.core.weights.dirichlet", "vpo_lightning.core.weights.sobol")
 
 
 def check_method(cfg: DictConfig, num_objectives: Collection[int]) -> None:
@@ -120,10 +121,21 @@ def _check_group(cfg: DictConfig) -> None:
             f"{where}: {target.rpartition('.')[2]} compares a rollout with the spread of the "
             f"others and needs at least {needed} rollouts of a prompt"
         )
-    if target in _SINGLE_ANSWER and cfg.ablation.prompt.get("m", 1) > 1:
+    if target == _GDPO:
+        _check_gdpo(cfg)
+
+
+def _check_gdpo(cfg: DictConfig) -> None:
+    """Refuses what GDPO would not see: it credits the objectives of single answers."""
+    if cfg.ablation.prompt.get("m", 1) > 1:
         raise ConfigError(
-            f"ablation.prompt.m={cfg.ablation.prompt.m}: {target.rpartition('.')[2]} takes one "
-            "answer per rollout; use the prompt SingleAnswer or GoalConditioned"
+            f"ablation.prompt.m={cfg.ablation.prompt.m}: gdpo takes one answer per rollout; use "
+            "the prompt SingleAnswer or GoalConditioned"
+        )
+    if tokens := cfg.rollout.get("soft_overlong_tokens", 0):
+        raise ConfigError(
+            f"rollout.soft_overlong_tokens={tokens}: gdpo credits each objective and never sees "
+            "the set reward that this lowers; set it to 0, or ppo.drop_truncated=true"
         )
 
 
@@ -166,6 +178,12 @@ def _check_exact(cfg: DictConfig, num_objectives: Collection[int]) -> None:
             f"ablation.set_reward: the exact expectation takes at most {_EXACT_OBJECTIVES} "
             f"objectives, a prompt has {max(num_objectives)}; use ablation=vpo_sobol, or keep "
             "fewer by reward_vector.objectives"
+        )
+    target = OmegaConf.select(cfg, "ablation.weights._target_")
+    if target not in _UNIFORM:
+        raise ConfigError(
+            f"ablation.weights._target_={target}: the exact expectation is over uniform weights, "
+            "whatever is drawn; use ablation=vpo with these weights"
         )
     alpha = OmegaConf.select(cfg, "ablation.weights.alpha", default=1)
     if any(value != 1 for value in (alpha if OmegaConf.is_list(alpha) else [alpha])):

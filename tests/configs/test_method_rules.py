@@ -69,6 +69,8 @@ LOSSES = [
 # What would not fail later, but could not mean what was asked for.
 MEANINGLESS = [
     ("ablation=vpo_exact ablation.weights.alpha=2", "ablation.weights.alpha"),
+    ("ablation=vpo_exact ablation.weights=null", "ablation.weights._target_"),
+    ("ablation=gdpo rollout.soft_overlong_tokens=8", "rollout.soft_overlong_tokens=8"),
     ("ablation=grpo_leave_one_out rollout.group_size=2", "rollout.group_size=2"),
     ("ablation=grpo ablation.advantage.singleton=one", "ablation.advantage.singleton"),
     ("rollout.group_size=2.5", "rollout.group_size=2.5"),
