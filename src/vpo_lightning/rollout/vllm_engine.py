@@ -76,7 +76,9 @@ class VLLMEngine:
         self._owns_group = not distributed.is_initialized()
         self._is_complete, self._is_asleep = True, False
         arguments = self._settings.arguments(on_cpu=self._on_cpu, max_model_len=self._max_model_len)
-        self._llm: Any = _start(place, dtype, arguments, trust_remote_code=trust_remote_code)
+        self._llm: Any = _start(
+            place, dtype, torch.device(device), arguments, trust_remote_code=trust_remote_code
+        )
         self._sharers = _sharers(self._settings.tensor_parallel_size)
 
     def generate(
@@ -239,13 +241,23 @@ def _grown(outputs: Sequence[Any], rows: list[_Row], sampled: Tensor) -> dict[in
     return grown
 
 
-def _start(place: str, dtype: str, arguments: dict[str, Any], *, trust_remote_code: bool) -> Any:
+def _start(
+    place: str,
+    dtype: str,
+    device: torch.device,
+    arguments: dict[str, Any],
+    *,
+    trust_remote_code: bool,
+) -> Any:
     """A started `vllm.LLM`; the process is otherwise left as it was."""
     processes = distributed.get_world_size() if distributed.is_initialized() else 1
     with preserved_process_state(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # vLLM's own uses of torch
         os.environ.update(_ENVIRONMENT)
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        if processes > 1:  # torchrun has set these; srun has not
+            os.environ.setdefault("RANK", str(distributed.get_rank()))
+            os.environ.setdefault("LOCAL_RANK", str(device.index or 0))
         with _without_compilation() if arguments["enforce_eager"] else nullcontext():
             from vllm import LLM
 
