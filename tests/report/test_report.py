@@ -192,6 +192,25 @@ def test_searches_are_compared_at_equal_budget(tmp_path: Path) -> None:
     assert "vpo: evolve, not vpo: best_of_n: 1 (test-2)" in page.text
 
 
+def test_a_folder_of_an_evaluation_is_a_run_without_training(sweep: Path, tmp_path: Path) -> None:
+    shutil.copytree(sweep / "0_maze_vpo_seed0" / "pools", tmp_path / "eval" / "pools")
+    shutil.copy(sweep / "0_maze_vpo_seed0" / "eval.json", tmp_path / "eval")
+    shutil.copytree(sweep / "1_maze_grpo_seed0", tmp_path / "run")
+    page = report(tmp_path)
+    assert "evaluated" in page.text
+    assert "What is missing" not in page.text
+    assert {"eval", "grpo"} <= {run["method"] for run in page.data["runs"]}
+    assert len(page.samples["compared"]["eval"]) == 8
+
+
+def test_runs_of_another_task_do_not_enter_the_headline(sweep: Path, tmp_path: Path) -> None:
+    shutil.copytree(sweep / "0_maze_vpo_seed0", tmp_path / "0_vpo")
+    shutil.copytree(sweep / "1_maze_grpo_seed0", tmp_path / "1_grpo")
+    path = tmp_path / "1_grpo" / "config.yaml"
+    path.write_text(path.read_text().replace("size: 5", "size: 6"))
+    assert "held-out prompts, against the start policy (start, single)" in report(tmp_path).text
+
+
 def test_alarms_stand_at_the_top(tmp_path: Path) -> None:
     folder = write_maze_run(tmp_path / "run", steps=2)
     summary = json.loads((folder / "summary.json").read_text())

@@ -147,36 +147,32 @@ def compared_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
 def embedded(samples: dict[str, Any], most: int = MOST_BYTES) -> tuple[str, dict[str, int]]:
     """The samples as base64 of gzipped JSON of at most `most` bytes, and the rollouts in it by run.
 
-    Above that size every run loses half of its groups (those between others first) until it fits;
-    the pictures of the comparison go last.
+    Above that size every run loses half of its groups until it fits, and then of its compared
+    prompts.
 
     Args:
         samples: ``rollouts`` (groups by run label) and ``compared`` (prompts by run label).
         most: Bytes.
     """
     text = _packed(samples)
-    while len(text) > most:
-        groups = samples["rollouts"]
-        largest = max(map(len, groups.values()), default=0)
-        if largest > 1:
-            samples["rollouts"] = {
-                label: spread(own, max(len(own) // 2, 1)) for label, own in groups.items()
-            }
-        elif largest == 1:
-            samples["rollouts"] = {label: [] for label in groups}
-        else:
-            samples["compared"] = {
-                label: own[: len(own) // 2] for label, own in samples["compared"].items()
-            }
-            if not any(samples["compared"].values()):
-                text = _packed(samples)
-                break
+    while len(text) > most and _thin(samples):
         text = _packed(samples)
     counts = {
         label: sum(len(group["rollouts"]) for group in own)
         for label, own in samples["rollouts"].items()
     }
     return text, counts
+
+
+def _thin(samples: dict[str, Any]) -> bool:
+    """Takes half of the rollouts' groups away, or of the compared prompts once there are none."""
+    for kind in ("rollouts", "compared"):
+        if any(samples[kind].values()):
+            samples[kind] = {
+                label: spread(own, len(own) // 2) for label, own in samples[kind].items()
+            }
+            return True
+    return False
 
 
 def _packed(samples: Mapping[str, Any]) -> str:

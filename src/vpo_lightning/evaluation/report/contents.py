@@ -60,7 +60,6 @@ def report_page(
         "answers": k_curves(entries),
         "slots": {run.label: witness for run in runs if (witness := witness_map(run))},
         "search": found.get("charts", []),
-        "held_out": any(entry.pool for entry in entries if not entry.is_start),
     }
     view = _view(runs, entries, found, objectives) | {
         "sample": [(label, counts[label]) for label in counts],
@@ -174,7 +173,7 @@ def _facts(runs: Sequence[Run]) -> list[str]:
         facts += [" and ".join(values)] if values else []
     steps = sorted({run.steps for run in runs})
     facts.append(f"{steps[0]} steps" if len(steps) == 1 else f"{steps[0]} to {steps[-1]} steps")
-    unfinished = sum(run.status != "finished" for run in runs)
+    unfinished = sum(run.status not in ("finished", "evaluated") for run in runs)
     return facts + ([f"{unfinished} not finished"] if unfinished else [])
 
 

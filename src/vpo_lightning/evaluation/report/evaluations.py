@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,26 +48,22 @@ class Evaluated:
         policy: Name of the row: ``start, ...`` or the method.
         setting: ``T=0.7``.
         figures: Mean, low and high by figure; low and high are None without an interval.
-        answers_per_call: m; 1 for single answers; None if not known.
         pool: Its pools on disk, or None.
+        label: Name in charts and tables: that of the run, or of the start policy, or both where
+            the run's folder holds evaluations of several policies.
     """
 
     run: str
     policy: str
     setting: str
     figures: dict[str, tuple[float, float | None, float | None]]
-    answers_per_call: int | None = None
-    pool: Path | None = field(default=None, compare=False)
+    pool: Path | None = None
+    label: str = ""
 
     @property
     def is_start(self) -> bool:
         """Whether this is the policy that training started from."""
         return self.policy.startswith("start")
-
-    @property
-    def label(self) -> str:
-        """Name in charts and tables: that of the run, or of the start policy."""
-        return self.policy if self.is_start else self.run
 
 
 def evaluated(runs: Sequence[Run]) -> list[Evaluated]:
@@ -75,13 +71,18 @@ def evaluated(runs: Sequence[Run]) -> list[Evaluated]:
     found: list[Evaluated] = []
     starts: set[tuple[Any, ...]] = set()
     for run in runs:
-        for entry in _entries(run):
+        entries = _entries(run)
+        several = len({entry.policy for entry in entries if not entry.is_start}) > 1
+        for entry in entries:
             if entry.is_start:
                 start = (run.summary.get("start_policy"), entry.policy, entry.setting)
                 if start in starts:
                     continue
                 starts.add(start)
-            found.append(entry)
+                label = entry.policy
+            else:
+                label = f"{run.label}: {entry.policy}" if several else run.label
+            found.append(replace(entry, label=label))
     return found
 
 
@@ -98,7 +99,6 @@ def _entries(run: Run) -> list[Evaluated]:
                     for key, estimate in record["figures"].items()
                     if (value := _estimate(estimate)) is not None
                 },
-                record.get("answers_per_call"),
                 _existing(run, record.get("pools") or []),
             )
             for record in run.evaluation["evaluations"]
@@ -109,10 +109,6 @@ def _entries(run: Run) -> list[Evaluated]:
             policy,
             setting,
             {k: (rounded(v), None, None) for k, v in figures.items() if is_number(v)},
-            None,
-            _existing(
-                run, [f"pools/{policy.replace(', ', '_')}_{setting.replace('=', '')}.parquet"]
-            ),
         )
         for setting, policies in (run.summary.get("evaluation") or {}).items()
         for policy, figures in policies.items()

@@ -50,7 +50,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """``finished``, ``stopped``, or ``unfinished`` while it trains or after a crash."""
+        """``finished``, ``stopped``, ``evaluated`` (no training) or ``unfinished`` (or crashed)."""
         return str(self.summary.get("status", "unfinished"))
 
     @property
@@ -63,6 +63,8 @@ class Run:
 def find_runs(paths: Sequence[Path]) -> list[Run]:
     """The runs in or below the given folders, read and labelled, in the order of their paths.
 
+    A folder that `vpo-eval` wrote counts as a run without training.
+
     Raises:
         ConfigError: A path is no folder, or there is no run in any of them.
     """
@@ -74,7 +76,8 @@ def find_runs(paths: Sequence[Path]) -> list[Run]:
     if not folders:
         shown = ", ".join(map(str, paths))
         raise ConfigError(
-            f"{shown}: no run here; expected a folder with a run's config.yaml in it or below it"
+            f"{shown}: no run here; expected a folder with a run's config.yaml, or an eval.json, "
+            "in it or below it"
         )
     runs = [read_run(folder) for folder in folders]
     for run, label in zip(runs, _labels(runs), strict=True):
@@ -83,12 +86,9 @@ def find_runs(paths: Sequence[Path]) -> list[Run]:
 
 
 def _run_folders(path: Path) -> Iterator[Path]:
-    """Folders with a config.yaml, a sweep's subfolders in the order of their numbers."""
-    if (path / "config.yaml").is_file():
-        yield path
-        return
+    """Folders of runs or of evaluations, a sweep's subfolders in the order of their numbers."""
     for place, folders, files in os.walk(path):
-        if "config.yaml" in files:
+        if "config.yaml" in files or "eval.json" in files:
             folders.clear()
             yield Path(place)
         folders[:] = sorted(
@@ -104,6 +104,10 @@ def _number(name: str) -> tuple[int, str]:
 def read_run(folder: Path) -> Run:
     """The small files of a run folder."""
     run = Run(folder)
+    if not (folder / "config.yaml").exists():  # an evaluation of some policy, no training
+        run.evaluation = _read_json(run, "eval.json")
+        run.summary = {"status": "evaluated"}
+        return run
     try:
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
         run.config = config if isinstance(config, dict) else {}
@@ -161,7 +165,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
         if several and len(set(values)) > 1:
             for part, value in zip(parts, values, strict=True):
                 part.append(value)
-    labels = [", ".join(part) for part in parts]
+    labels = [", ".join(word for word in part if word) for part in parts]
     return [
         label if labels.count(label) == 1 else f"{label} ({run.folder.name or run.folder})"
         for label, run in zip(labels, runs, strict=True)
@@ -189,7 +193,7 @@ def preset_name(run: Run) -> str:
 
 
 def _seed(run: Run) -> str:
-    return f"seed {run.seed}"
+    return "" if run.seed is None else f"seed {run.seed}"
 
 
 def _section(run: Run, name: str) -> dict[str, Any]:

@@ -24,8 +24,9 @@ class Contest:
         setting: ``T=0.7``.
         hero: Name of the method in question.
         rival: Name of what it is compared with.
-        heroes: Its evaluations, one for each seed.
+        heroes: Its evaluations, one for each run.
         rivals: Those it is compared with.
+        is_over_seeds: Whether its runs differ in their seeds only, as far as seeds tell.
     """
 
     setting: str
@@ -33,23 +34,28 @@ class Contest:
     rival: str
     heroes: list[Evaluated]
     rivals: list[Evaluated]
+    is_over_seeds: bool
 
 
 def contest(runs: Sequence[Run], entries: Sequence[Evaluated]) -> Contest | None:
     """Who is compared with whom: vpo with grpo where there are both, else with the start policy.
 
-    The first setting counts. The hero is the first method whose name begins with ``vpo``, else the
-    first that is not the baseline. None without an evaluation of a trained policy.
+    The first setting counts, and runs of the first evaluated run's task. The hero is the first
+    method whose name begins with ``vpo``, else the first that is not the baseline. None without an
+    evaluation of a trained policy.
     """
-    trained = [entry for entry in entries if not entry.is_start]
+    trained = [entry for entry in entries if entry.label == entry.run]
     if not trained:
         return None
     setting = trained[0].setting
-    methods = {run.label: run.method for run in runs}
+    by_label = {run.label: run for run in runs}
+    task = by_label[trained[0].run].config.get("task")
+    entries = [entry for entry in entries if by_label[entry.run].config.get("task") == task]
+    trained = [entry for entry in entries if entry.label == entry.run]
     by_method: dict[str, list[Evaluated]] = {}
     for entry in trained:
         if entry.setting == setting:
-            by_method.setdefault(methods[entry.run], []).append(entry)
+            by_method.setdefault(by_label[entry.run].method, []).append(entry)
     names = list(by_method)
     hero = next(
         (name for name in names if name.startswith("vpo")),
@@ -58,12 +64,15 @@ def contest(runs: Sequence[Run], entries: Sequence[Evaluated]) -> Contest | None
     starts = [entry for entry in entries if entry.is_start and entry.setting == setting]
     others = [name for name in names if name != hero]
     rival = BASELINE if BASELINE in others else (others[0] if others and not starts else None)
+    heroes = by_method[hero]
+    seeds = [by_label[entry.run].seed for entry in heroes]
+    is_over_seeds = len(set(seeds)) == len(seeds)
     if rival is not None:
-        return Contest(setting, hero, rival, by_method[hero], by_method[rival])
+        return Contest(setting, hero, rival, heroes, by_method[rival], is_over_seeds)
     if not starts:
         return None
-    first = starts[0]
-    return Contest(setting, hero, f"the start policy ({first.policy})", by_method[hero], [first])
+    rival = f"the start policy ({starts[0].policy})"
+    return Contest(setting, hero, rival, heroes, starts[:1], is_over_seeds)
 
 
 def headline_figures(entries: Sequence[Evaluated]) -> list[str]:

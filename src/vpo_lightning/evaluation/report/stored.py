@@ -70,8 +70,8 @@ def spread(items: Sequence[T], most: int) -> list[T]:
     """At most `most` of the items at even distances, the first and the last among them."""
     if len(items) <= most:
         return list(items)
-    if most == 1:
-        return [items[-1]]
+    if most < 2:
+        return [items[-1]][:most]
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
 
 
