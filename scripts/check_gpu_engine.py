@@ -81,7 +81,8 @@ def save_random_model(folder: Path, layers: int) -> Path:
 def check_engine(folder: Path, dtype: str, device: str) -> None:
     """Hand-over, canary, seeds, stale states and speed of one engine."""
     limit = HandoverSettings().limits(dtype)[0]
-    model: Any = load_model(folder, dtype, "sdpa").to(device)
+    model: Any = load_model(folder, dtype, "sdpa")
+    model.to(device)
     start = time.perf_counter()
     engine = VLLMEngine(folder, dtype=dtype, device=device, max_model_len=POSITIONS, sleep=True)
     print(f"{dtype}: started in {time.perf_counter() - start:.1f} s")

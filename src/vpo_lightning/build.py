@@ -150,7 +150,9 @@ def build_engine(cfg: DictConfig, folder: str, device: str) -> RolloutEngine:
 
 def build_handover(cfg: DictConfig) -> HandoverSettings:
     """The limits of handing weights to the engine."""
-    return instantiate(cfg.rollout.handover)
+    from vpo_lightning.rollout.handover import HandoverSettings
+
+    return instantiate(cfg.rollout.handover) if "handover" in cfg.rollout else HandoverSettings()
 
 
 def build_collector(

@@ -65,6 +65,7 @@ def check(cfg: DictConfig) -> None:
     """
     check_ranges(cfg)
     check_engine(cfg)
+    build.build_handover(cfg)
     processes = cfg.strategy.devices * cfg.strategy.num_nodes * cfg.ppo.minibatches
     prompts = build.prompts_per_step(cfg)
     if prompts % processes:

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
 from vpo_lightning.errors import ConfigError
 
 # Largest difference in nats that rounding explains, and one that nothing but other weights does.
@@ -63,6 +61,8 @@ def within_seconds(limit: int | float, what: str, action: Callable[[], None]) ->
         TimeoutError: It took longer than `limit` seconds.
         Exception: What the action raised.
     """
+    import torch
+
     failures: list[BaseException] = []
     device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
 
