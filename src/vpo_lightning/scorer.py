@@ -59,7 +59,9 @@ class ScoringSettings:
             raise ConfigError(f"scoring.deadline={self.deadline}: expected a number of seconds")
         value = self.failure_value
         if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):
-            raise ConfigError(f"scoring.failure_value={value}: expected a reward from 0 to 1, null")
+            raise ConfigError(
+                f"scoring.failure_value={value}: expected a reward from 0 to 1, or null"
+            )
         if not isinstance(self.explain, bool):
             raise ConfigError(f"scoring.explain={self.explain}: expected true or false")
 

@@ -39,7 +39,7 @@ def test_system_prompt_and_template_variables_reach_every_use(model: Path) -> No
     row = task.rows("train")[0]
     messages = SingleAnswer().messages(task, row)
     ids = build.build_encoder(cfg, str(model))(messages)
-    text = load_tokenizer(model).decode(ids)
+    text = str(load_tokenizer(model).decode(ids))
     assert text.startswith("False:system=Be brief.;user=")
     served = load_codec(Deployed(str(model), "served", cfg=cfg))
     assert served.encode(messages) == ids
