@@ -134,6 +134,6 @@ def search_vectors(
     loop = SearchLoop(
         search, policy, AnswerScorer(task, None), Budget(**limits), Solved(scalar=0.9), log
     )
-    (found,), _ = loop.run(problems(task, policy, style, rows=1))
+    (found,), _ = loop.search.run(loop, problems(task, policy, style, rows=1), folder)
     log.close()
     return found

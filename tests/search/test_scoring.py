@@ -28,7 +28,9 @@ def test_every_kind_of_fault_is_a_zero_vector_and_a_count(tmp_path: Path) -> Non
     log = EventLog(tmp_path / "events.jsonl")
     loop = SearchLoop(BestOfN(), policy, scorer, Budget(calls=8), Solved(), log)
     with scorer:
-        (found,), finished = loop.run(problems(task, policy, SingleAnswer(), rows=1))
+        (found,), finished = loop.search.run(
+            loop, problems(task, policy, SingleAnswer(), rows=1), tmp_path
+        )
     assert finished
     flags = [answer.flag for answer in found.problem.archive.answers]
     assert flags == ["ok", "timeout", "failed", "failed", "failed", "failed", "failed", "ok"]

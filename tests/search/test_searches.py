@@ -147,7 +147,9 @@ def test_parents_are_asked_about_in_the_next_generation(tmp_path: Path) -> None:
     evolve = Evolve(islands=1, calls_per_island=2, parents=2)
     log = EventLog(tmp_path / "events.jsonl")
     loop = SearchLoop(evolve, policy, AnswerScorer(task, None), Budget(calls=4), Solved(), log)
-    loop.run([Problem(task, task.rows("test")[0], SingleAnswer(), policy, 0, Archive())])
+    evolve.run(
+        loop, [Problem(task, task.rows("test")[0], SingleAnswer(), policy, 0, Archive())], tmp_path
+    )
     contents = [ask.messages[-1]["content"] for ask in policy.asks]
     assert all("Earlier answer" not in content for content in contents[:2])
     for content in contents[2:]:

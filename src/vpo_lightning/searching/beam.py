@@ -11,7 +11,7 @@ from vpo_lightning.errors import ConfigError
 from vpo_lightning.searching.archive import Chain, Proposal, Reply
 from vpo_lightning.searching.problem import Problem
 from vpo_lightning.searching.quality import Solved
-from vpo_lightning.searching.search import Search, Searcher
+from vpo_lightning.searching.search import RoundSearch, Searcher
 
 Vectors = tuple[tuple[float, ...], ...]
 
@@ -31,7 +31,7 @@ def check_chains(name: str, problem: Problem) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beam(Search):
+class Beam(RoundSearch):
     """Keeps the beginnings of chains that are worth most and continues each in several ways.
 
     A pass begins with width x branches first answers and goes on to m answers; passes follow each

@@ -11,11 +11,11 @@ from vpo_lightning.errors import ConfigError
 from vpo_lightning.searching.archive import Proposal, Reply
 from vpo_lightning.searching.problem import Problem
 from vpo_lightning.searching.quality import Solved
-from vpo_lightning.searching.search import Search, Searcher
+from vpo_lightning.searching.search import RoundSearch, Searcher
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestOfN(Search):
+class BestOfN(RoundSearch):
     """Samples complete chains (or single answers) and hands over the best answer.
 
     Attributes:

@@ -16,7 +16,7 @@ from vpo_lightning.searching.archive import Answer, Proposal, Reply, pareto_fron
 from vpo_lightning.searching.beam import check_chains
 from vpo_lightning.searching.problem import Problem
 from vpo_lightning.searching.quality import Solved
-from vpo_lightning.searching.search import Search, Searcher
+from vpo_lightning.searching.search import RoundSearch, Searcher
 from vpo_lightning.task import PromptRow
 
 _SELECTIONS = ("lexicase", "pareto")
@@ -24,7 +24,7 @@ _SHOWN = ("words", "chain")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evolve(Search):
+class Evolve(RoundSearch):
     """Islands of answers that nothing on the island dominates; new answers grow from parents.
 
     A generation makes ``calls_per_island`` calls on every island. The first asks the plain

@@ -72,13 +72,19 @@ class SearchLoop:
     is_stopping: Callable[[], bool] = lambda: False
     report: Callable[[int, int], None] = lambda number, active: None
 
-    def run(self, problems: Sequence[Problem]) -> tuple[list[PromptSearch], bool]:
+    def run(
+        self, problems: Sequence[Problem], begin: Callable[[Problem, Solved], Searcher]
+    ) -> tuple[list[PromptSearch], bool]:
         """The searches on all prompts, and whether they came to their end.
+
+        Args:
+            problems: The prompts.
+            begin: The search on one prompt.
 
         Raises:
             ConfigError: A problem the search cannot work on, or a log of another search.
         """
-        searches = [self._begin(problem) for problem in problems]
+        searches = [self._begin(problem, begin) for problem in problems]
         for number, event in enumerate(self.log.recorded()):
             planned = self._plan(searches)
             if event.get("round") != number or set(event["replies"]) != set(planned):
@@ -98,10 +104,12 @@ class SearchLoop:
             self.report(number, sum(not search.is_over for search in searches))
         return searches, True
 
-    def _begin(self, problem: Problem) -> PromptSearch:
+    def _begin(
+        self, problem: Problem, begin: Callable[[Problem, Solved], Searcher]
+    ) -> PromptSearch:
         self.solved.check(problem.row)
         self.search.check(problem)
-        searcher = self.search.begin(problem, self.solved)
+        searcher = begin(problem, self.solved)
         return PromptSearch(problem, searcher, Curve(problem, self.search, self.solved))
 
     def _plan(self, searches: Sequence[PromptSearch]) -> dict[str, list[Proposal]]:

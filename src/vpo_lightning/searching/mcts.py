@@ -13,11 +13,11 @@ from vpo_lightning.searching.archive import Chain, Proposal, Reply
 from vpo_lightning.searching.beam import Vectors, check_chains
 from vpo_lightning.searching.problem import Problem
 from vpo_lightning.searching.quality import Solved
-from vpo_lightning.searching.search import Search, Searcher
+from vpo_lightning.searching.search import RoundSearch, Searcher
 
 
 @dataclass(frozen=True, kw_only=True)
-class MCTS(Search):
+class MCTS(RoundSearch):
     """UCT (Kocsis and Szepesvari, 2006) with progressive widening over answer-level nodes.
 
     From the root, a node that has fewer than ``widening * visits ** 0.5`` children gets a new one

@@ -25,8 +25,7 @@ from typing_extensions import override
 
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.searching.problem import Problem
-from vpo_lightning.searching.quality import Solved
-from vpo_lightning.searching.search import Search, Searcher
+from vpo_lightning.searching.search import Search
 
 if TYPE_CHECKING:
     from vpo_lightning.searching.loop import PromptSearch, SearchLoop
@@ -69,10 +68,6 @@ class OpenEvolve(Search):
         for name in ("iterations", "islands", "feature_bins", "stall_seconds"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"search.{name}={getattr(self, name)}: it must be positive")
-
-    @override
-    def begin(self, problem: Problem, solved: Solved) -> Searcher:
-        raise NotImplementedError("OpenEvolve brings its own loop; see run")
 
     @override
     def check(self, problem: Problem) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from typing_extensions import override
+
 from vpo_lightning.searching.archive import Answer, Proposal, Reply
 from vpo_lightning.searching.problem import Problem
 from vpo_lightning.searching.quality import Guide, Solved
@@ -51,10 +53,11 @@ class Search(ABC):
         """What the search steers by."""
         return Guide(self.weights)
 
+    @abstractmethod
     def run(
         self, loop: SearchLoop, problems: Sequence[Problem], folder: Path
     ) -> tuple[list[PromptSearch], bool]:
-        """Searches on all problems in rounds; a search that brings its own loop overrides this.
+        """Searches on all problems within the budget.
 
         Args:
             loop: Policy, scorer, budget and log.
@@ -64,12 +67,6 @@ class Search(ABC):
         Returns:
             The searches, and whether they came to their end.
         """
-        del folder
-        return loop.run(problems)
-
-    @abstractmethod
-    def begin(self, problem: Problem, solved: Solved) -> Searcher:
-        """A search on one prompt."""
 
     def check(self, problem: Problem) -> None:
         """Refuses a problem that this search cannot work on.
@@ -90,3 +87,19 @@ class Search(ABC):
             self.guide.answer_value(problem.task, problem.row, answer.rewards) for answer in answers
         ]
         return answers[values.index(max(values))] if answers else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundSearch(Search):
+    """A search that proposes calls and learns from the answers, round by round."""
+
+    @abstractmethod
+    def begin(self, problem: Problem, solved: Solved) -> Searcher:
+        """A search on one prompt."""
+
+    @override
+    def run(
+        self, loop: SearchLoop, problems: Sequence[Problem], folder: Path
+    ) -> tuple[list[PromptSearch], bool]:
+        del folder
+        return loop.run(problems, self.begin)
