@@ -115,6 +115,8 @@ def _unknown_key(key: str, config_name: str, arguments: Sequence[str]) -> str:
     if not isinstance(node, DictConfig):
         return f"{given}: there is no key {key}"
     options = {str(option) for option in node}
+    if name in options:  # a mapping whose own keys are others
+        return f"{given}: to add to the keys of {key}, write +{given}"
     if not parent and cfg is not None:
         options |= {group for group in cfg.hydra.runtime.choices if not group.startswith("hydra")}
         options -= {"hydra"}

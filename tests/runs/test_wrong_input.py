@@ -63,6 +63,7 @@ def refused(tmp_path: Path, *overrides: str) -> str:
         ("task.size=8", "task.size"),
         ("reward_vector.weights={silver:1}", "silver"),
         ("evaluation.num_answers=31", "evaluation.num_answers"),
+        ("evaluation.metrics.cover={silver:1}", "write +evaluation.metrics.cover={silver:1}"),
         ("evaluation.weights=some", "evaluation.weights=some"),
         ("evaluation.weights=[[1,0,0]]", "evaluation.weights"),
         ("evaluation.weights=[[1,-1,0,0]]", "evaluation.weights"),
