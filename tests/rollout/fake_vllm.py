@@ -97,6 +97,7 @@ class FakeServer:
         handler.send_header("Content-Length", str(len(data)))
         handler.end_headers()
         handler.wfile.write(data)
+        handler.close_connection |= status >= 500  # as vLLM does after an internal error
 
     def _content(self, path: str, body: dict[str, Any]) -> Any:
         if path == "/weight_info":

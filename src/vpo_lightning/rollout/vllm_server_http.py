@@ -10,6 +10,7 @@ import httpx
 
 CHECK_SECONDS = 10.0
 """A server that does not tell its weight version within this time counts as lost."""
+_GENERATE = "/inference/v1/generate"
 _IDLE_SECONDS = 2.0  # an idle connection is given up before vLLM closes it, after 5 seconds
 
 
@@ -102,7 +103,7 @@ class RolloutServer:
             ServerLostError: No answer, an aborted one, or one of other weights.
             ServerRefusedError: The request is not possible, e.g. longer than the model's positions.
         """
-        [choice] = (await self.call("POST", "/inference/v1/generate", body))["choices"]
+        [choice] = (await self.call("POST", _GENERATE, body))["choices"]
         versions = {span["version"] for span in choice["weight_versions"] or []}
         if choice["finish_reason"] not in ("stop", "length") or versions != {label}:
             raise ServerLostError(
@@ -137,8 +138,12 @@ class RolloutServer:
             ServerRefusedError: A status of 400 to 499, with its text.
         """
         limit = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
+        # vLLM closes a connection after an internal error; a call that follows must not take it.
+        headers = {} if path == _GENERATE else {"Connection": "close"}
         try:
-            answer = await self._client.request(method, path, json=body, timeout=limit)
+            answer = await self._client.request(
+                method, path, json=body, headers=headers, timeout=limit
+            )
         except httpx.HTTPError as error:
             raise ServerLostError(f"{path}: {type(error).__name__} {error}".rstrip()) from error
         if answer.is_success:
