@@ -27,7 +27,8 @@ from vpo_lightning.rollout.hf_engine import HFEngine
 from vpo_lightning.rollout.store import read_rollouts
 from vpo_lightning.rollout.vllm_engine import VLLMEngine
 from pathlib import Path
-records = {r["prompt_id"]: r["prompt_ids"] for r in read_rollouts(Path(sys.argv[2]))}
+rows = read_rollouts(Path(sys.argv[2]))
+records = {r["prompt_id"]: r["prompt_ids"] for r in rows if r["prompt_ids"]}
 requests = [GenerationRequest(name, ids, [0]) for name, ids in records.items()]
 greedy = SamplingSettings(60, temperature=0.0)
 ours, theirs = (e(sys.argv[1]).generate(requests, greedy) for e in (VLLMEngine, HFEngine))
@@ -38,7 +39,7 @@ print(len(requests), [[c.ids for c in g] for g in ours] == [[c.ids for c in g] f
 @pytest.mark.timeout(1500)
 def test_vllm_and_hf_train_to_the_same_reward(train: Train, tmp_path: Path) -> None:
     settings = (
-        "warmup.steps=300",
+        "warmup.steps=200",
         "rollout.prompts_per_step=12",
         "trainer.max_steps=20",
         "trainer.validate_every=0",
