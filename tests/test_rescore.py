@@ -173,7 +173,7 @@ def test_wrong_input_is_one_line(
 
 def test_sign_agreement_counts_rollouts_where_neither_is_zero() -> None:
     found = sign_agreement(
-        [torch.tensor([1.0, -1.0, 0.0, 2.0]), torch.tensor([1.0, 1.0, 3.0, 0.0])]
+        [torch.tensor([1.0, -1.0, 0.0, 2.0, 1e-17]), torch.tensor([1.0, 1.0, 3.0, 0.0, -1.0])]
     )
     assert found[0, 1] == 0.5
 

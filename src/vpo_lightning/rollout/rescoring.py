@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from vpo_lightning.core.seeding import derive_seed
-from vpo_lightning.core.signal import groups_with_signal
+from vpo_lightning.core.signal import NO_SIGNAL, groups_with_signal
 from vpo_lightning.rollout.collector import fixed_weights
 from vpo_lightning.rollout.credit import (
     Method,
@@ -115,7 +115,8 @@ def correlation(columns: Sequence[Tensor]) -> Float64[Tensor, "n n"]:
 
 def sign_agreement(columns: Sequence[Tensor]) -> Float64[Tensor, "n n"]:
     """The share of rollouts with advantages of equal sign, of those where neither is 0."""
-    signs = torch.stack([column.flatten() for column in columns]).double().sign()
+    flat = torch.stack([column.flatten() for column in columns]).double()
+    signs = torch.where(flat.abs() > NO_SIGNAL, flat.sign(), 0.0)
     both = signs.abs() @ signs.abs().T
     return (signs @ signs.T / both + 1) / 2
 
