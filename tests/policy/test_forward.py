@@ -12,6 +12,7 @@ from vpo_lightning.core.types import TokenBatch
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.policy.forward import completion_logprobs
 from vpo_lightning.policy.scratch import ScratchModel
+from vpo_lightning.policy.warmup import demonstration_loss
 
 F64 = torch.float64
 
@@ -261,3 +262,16 @@ def test_reading_prompts_once_saves_a_third_of_the_time() -> None:
     seconds(True)
     shared, plain = (sorted(seconds(share) for _ in range(5))[2] for share in (True, False))
     assert shared <= 0.65 * plain
+
+
+def test_a_warm_up_with_gradient_checkpointing_has_the_same_loss_and_gradients() -> None:
+    found = []
+    for is_checkpointing in (False, True):
+        model = tiny_model(dtype=torch.float64, is_exact=True).train()
+        if is_checkpointing:
+            model.gradient_checkpointing_enable()
+        loss = demonstration_loss(model, ragged_batch())
+        loss.backward()
+        found.append([loss.detach(), *gradients(model)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)

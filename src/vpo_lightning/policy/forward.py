@@ -49,8 +49,8 @@ def completion_logprobs(
     """
     language_model: Any = model
     _refuse_logit_changes(language_model.config)
-    if share_prompts:
-        _refuse_sharing(language_model)
+    if share_prompts and (obstacle := sharing_obstacle(language_model)):
+        raise ConfigError(obstacle)
     width = batch.completion_ids.shape[1]
     batch = _trimmed(batch)
     hidden = (_shared_states if share_prompts else _row_states)(language_model.get_decoder(), batch)
@@ -64,6 +64,28 @@ def completion_logprobs(
     )
     missing = (0, width - logprobs.shape[1])
     return pad(logprobs, missing), pad(entropy, missing)
+
+
+def sharing_obstacle(model: Any) -> str | None:
+    """Why `share_prompts` is wrong for a model in its present mode; None if it is right."""
+    config = model.config
+    kinds = partial_attention(config)
+    if kinds:
+        return (
+            f"ppo.share_prompts=true: the {', '.join(kinds)} layers of a {config.model_type} model "
+            f"do not see the whole prompt; set ppo.share_prompts=false"
+        )
+    if config._attn_implementation not in ("sdpa", "eager"):
+        return (
+            f"ppo.share_prompts=true with model.attention={config._attn_implementation}: expected "
+            f"sdpa or eager; change one of the two"
+        )
+    if model.training and model.is_gradient_checkpointing:
+        return (
+            "ppo.share_prompts=true with model.gradient_checkpointing=true: recomputing a prompt's "
+            "layers loses the keys and values it lends; set one of the two to false"
+        )
+    return None
 
 
 class _PromptLayer(DynamicLayer):
@@ -167,24 +189,4 @@ def _refuse_logit_changes(config: Any) -> None:
         raise ConfigError(
             f"model.path: a {config.model_type} model changes its logits after the output head "
             f"({', '.join(changes)}), which is not supported; choose a model of another family"
-        )
-
-
-def _refuse_sharing(model: Any) -> None:
-    config = model.config
-    kinds = partial_attention(config)
-    if kinds:
-        raise ConfigError(
-            f"ppo.share_prompts=true: the {', '.join(kinds)} layers of a {config.model_type} model "
-            f"do not see the whole prompt; set ppo.share_prompts=false"
-        )
-    if config._attn_implementation not in ("sdpa", "eager"):
-        raise ConfigError(
-            f"ppo.share_prompts=true with model.attention={config._attn_implementation}: expected "
-            f"sdpa or eager; change one of the two"
-        )
-    if model.training and model.is_gradient_checkpointing:
-        raise ConfigError(
-            "ppo.share_prompts=true with model.gradient_checkpointing=true: recomputing a prompt's "
-            "layers loses the keys and values it lends; set one of the two to false"
         )

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from vpo_lightning.core.seeding import derive_seed
 from vpo_lightning.core.types import TokenBatch
-from vpo_lightning.policy.forward import completion_logprobs
+from vpo_lightning.policy.forward import completion_logprobs, sharing_obstacle
 from vpo_lightning.policy.loading import (
     encode_messages,
     save_model_folder,
@@ -159,7 +159,7 @@ def train_on_demonstrations(
 
 def demonstration_loss(model: nn.Module, batch: TokenBatch) -> Tensor:
     """Mean negative log-probability of the demonstrated tokens, in nats."""
-    logprobs, _ = completion_logprobs(model, batch)
+    logprobs, _ = completion_logprobs(model, batch, share_prompts=sharing_obstacle(model) is None)
     return -logprobs.sum() / batch.completion_lengths.sum()
 
 
