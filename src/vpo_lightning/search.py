@@ -104,9 +104,7 @@ def _policy(cfg: DictConfig, deployed: Deployed) -> Any:
     from vpo_lightning.searching.policies import LocalPolicy
 
     longest = cfg.sampling.max_tokens or deployed.from_run("rollout.sampling.max_tokens", 512)
-    sampling = SamplingSettings(
-        longest, float(cfg.sampling.temperature), float(cfg.sampling.top_p)
-    )
+    sampling = SamplingSettings(longest, float(cfg.sampling.temperature), float(cfg.sampling.top_p))
     if deployed.is_endpoint:
         endpoint = Endpoint(deployed.place, **_plain(cfg.endpoint, without="concurrency"))
         return EndpointPolicy(endpoint, sampling, cfg.endpoint.concurrency)
