@@ -43,6 +43,9 @@ def job(cfg: DictConfig) -> int:
         _remove_if_empty(folder)
         raise
     write_config(cfg, folder)
+    if chosen:
+        with (folder / "log.txt").open("a", encoding="utf-8") as log:
+            log.write(f"{chosen}\n")
     print(f"run folder: {folder}", flush=True)
     return launch(cfg, folder)
 

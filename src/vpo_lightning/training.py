@@ -81,7 +81,12 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     summary: dict[str, Any] = {
         "status": "stopped" if stop.is_requested else "finished",
         "steps": module.step,
-        "run": {"name": cfg.name, "seed": cfg.seed, "preset": cfg.preset.name},
+        "run": {
+            "name": cfg.name,
+            "seed": cfg.seed,
+            "preset": cfg.preset.name,
+            "engine": cfg.engine._target_,
+        },
         "start_policy": start,
         "seconds": {"warm-up": warmed - started, "training": trained - warmed},
     }
