@@ -89,7 +89,7 @@ def cache_folder(cfg: DictConfig) -> Path:
     """Where warm-ups are cached."""
     if cfg.cache_dir is None:
         return Path.home() / ".cache" / "vpo-lightning"
-    return Path(cfg.cache_dir).expanduser()
+    return Path(str(cfg.cache_dir)).expanduser()
 
 
 def start_policy(cfg: DictConfig) -> str:

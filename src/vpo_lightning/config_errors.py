@@ -9,12 +9,15 @@ from importlib import resources
 
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import (
     HydraException,
     InstantiationException,
     MissingConfigException,
     OverrideParseException,
 )
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -71,6 +74,28 @@ def explain_config_error(
             f"+{known.group(1)}: the key exists already; write {known.group(1)}=... without the +"
         )
     return "; ".join(_lines(error))
+
+
+def refuse_words_for_numbers(cfg: DictConfig) -> None:
+    """Refuses overrides with a word where the config has a number; called while Hydra runs.
+
+    Raises:
+        ConfigError: Names the key, the word and the number.
+    """
+    hydra = HydraConfig.get()
+    given = OverridesParser.create().parse_overrides(list(hydra.overrides.task))
+    words = [o for o in given if isinstance(OmegaConf.select(cfg, o.key_or_group), str)]
+    if not words:
+        return
+    others = [override.input_line or "" for override in given if override not in words]
+    loader = GlobalHydra.instance().config_loader()
+    own = loader.load_configuration(hydra.job.config_name, others, RunMode.RUN)
+    for override in words:
+        key, word = override.key_or_group, override.value()
+        number = OmegaConf.select(own, key)
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if is_number and word != "auto":
+            raise ConfigError(f"{key}={word}: expected a number, such as {number}")
 
 
 def group_options(group: str) -> list[str]:

@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -22,7 +23,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from vpo_lightning.config_errors import explain_config_error, is_config_error
+from vpo_lightning.config_errors import (
+    explain_config_error,
+    is_config_error,
+    refuse_words_for_numbers,
+)
 from vpo_lightning.errors import ConfigError
 
 CONFIG_PATH = "pkg://vpo_lightning.conf"
@@ -94,8 +99,10 @@ def _reporting(job: Job, outcome: list[int | Exception]) -> Callable[[DictConfig
         is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
         try:
             _refuse_missing_values(cfg)
+            refuse_words_for_numbers(cfg)
             status = job(cfg) or 0
         except Exception as error:  # process boundary: a sweep goes on, and only a status travels
+            _remove_if_empty(Path(HydraConfig.get().runtime.output_dir))
             if not is_sweep:
                 outcome.append(error)
                 return
@@ -105,6 +112,15 @@ def _reporting(job: Job, outcome: list[int | Exception]) -> Callable[[DictConfig
             raise JobFailed(status)
 
     return reporting_job
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Removes the folder that Hydra made for a job that never began, and its empty parents."""
+    here = Path.cwd()
+    for place in (folder, *folder.parents[:2]):
+        if place in (here, *here.parents) or not place.is_dir() or any(place.iterdir()):
+            return
+        place.rmdir()
 
 
 def _report(error: Exception) -> int:

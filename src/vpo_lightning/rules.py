@@ -12,6 +12,8 @@ from vpo_lightning.method_rules import check_method, is_number
 from vpo_lightning.task import Objective, Task
 
 _LEAST: dict[str, float] = {
+    "seed": 0,
+    "threads": 1,
     "m": 1,
     "ablation.prompt.m": 1,
     "rollout.prompts_per_step": 1,
@@ -37,6 +39,13 @@ _LEAST: dict[str, float] = {
     "rollout.sampling_rounds": 1,
     "ablation.group_factor": 1,
     "report_rollouts": 0,
+    "optimizer.warmup_steps": 0,
+    "warmup.steps": 1,
+    "warmup.prompts_per_step": 1,
+    "warmup.singles": 0,
+    "warmup.chains": 0,
+    "warmup.ramp_steps": 0,
+    "warmup.seed": 0,
 }
 _FRACTIONS = ("loss.kl_coefficient",)
 _POSITIVE = (

@@ -37,11 +37,7 @@ def job(cfg: DictConfig) -> int:
         if finished(folder):
             print(f"{folder}: finished already, skipped")
             return 0
-    try:
-        rules.check(cfg)
-    except Exception:
-        _remove_if_empty(folder)
-        raise
+    rules.check(cfg)
     write_config(cfg, folder)
     if chosen:
         with (folder / "log.txt").open("a", encoding="utf-8") as log:
@@ -77,14 +73,6 @@ def finished(folder: Path) -> bool:
     """Whether the folder holds a run that trained and evaluated to the end."""
     path = folder / "summary.json"
     return path.exists() and json.loads(path.read_text())["status"] == "finished"
-
-
-def _remove_if_empty(folder: Path) -> None:
-    """Removes the folder that Hydra made for a job that never began, and its empty parents."""
-    for place in (folder, *folder.parents[:2]):
-        if not place.is_dir() or any(place.iterdir()):
-            return
-        place.rmdir()
 
 
 if __name__ == "__main__":
