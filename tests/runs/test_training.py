@@ -57,7 +57,10 @@ def test_stored_rollouts_replayed_give_the_same_run(train: Train, tmp_path: Path
     replay = ("engine=replay", f"engine.path={tmp_path / 'one' / 'rollouts'}")
     run = train("hydra.run.dir=two", *replay)
     assert run.returncode == 0, run.stderr
-    assert metrics(tmp_path / "one") == metrics(tmp_path / "two")
+    sampled = metrics(tmp_path / "one")
+    for step in sampled:
+        del step["rollout/logprob_mismatch"]  # a replay computes nothing that could be compared
+    assert sampled == metrics(tmp_path / "two")
 
 
 @pytest.mark.parametrize("updates", [(), ("ppo.epochs=2", "ppo.minibatches=2")])
