@@ -288,7 +288,7 @@ def test_lines_pass_from_standard_input_to_standard_output(tmp_path):
         (["task=musique", "input=in.jsonl", "output=o", "dedup=maybe"], "dedup='maybe': expected"),
         (
             ["task=musique", "input=in.jsonl", "output=o", "task.test_seed=x"],
-            "task.test_seed='x': expected a whole number",
+            "task.test_seed=x: expected a number",
         ),
         (
             ["task=musique", "input=in.jsonl", "output=o", "task.sise=9"],
