@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ def names(records: list[dict[str, float]], **thresholds: float) -> list[str]:
     ],
 )
 def test_alarm_is_raised_once_by_what_it_is_for(name: str, series: dict[str, Series]) -> None:
-    (alarm,) = find_alarms(run(**series), ["gold", "diamond"])
+    (alarm,) = find_alarms(run(60, **series), ["gold", "diamond"])
     assert alarm.name == name
     assert 20 < alarm.first_step < 60 == alarm.last_step
     assert not names(run())
@@ -74,7 +75,7 @@ def test_alarm_is_raised_once_by_what_it_is_for(name: str, series: dict[str, Ser
     ],
 )
 def test_no_alarm_for_less(series: dict[str, Series]) -> None:
-    assert not names(run(**series))
+    assert not names(run(60, **series))
 
 
 def test_an_alarm_that_is_over_can_be_raised_again() -> None:
@@ -97,6 +98,7 @@ def test_short_runs_and_missing_figures_raise_nothing() -> None:
 
 def test_thresholds_are_settings() -> None:
     assert names(run(kl=lambda step: 0.2), kl=0.1) == ["kl_runaway"]
-    for wrong in ({"kl": 0.0}, {"window": 0}, {"fall": -1.0}):
+    settings: list[dict[str, Any]] = [{"kl": 0.0}, {"window": 0}, {"fall": -1.0}]
+    for wrong in settings:
         with pytest.raises(ConfigError, match=r"alarms\.\w+="):
             AlarmThresholds(**wrong)
