@@ -34,7 +34,7 @@ def job(cfg: DictConfig) -> None:
     import torch
 
     from vpo_lightning.evaluation.diagnosis import Readability, diagnose, verdict
-    from vpo_lightning.evaluation.results import write_json
+    from vpo_lightning.evaluation.files import write_json
 
     if cfg.threads is not None:
         torch.set_num_threads(cfg.threads)

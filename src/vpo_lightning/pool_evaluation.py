@@ -12,13 +12,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning import build
+from vpo_lightning.evaluation.files import write_json
 from vpo_lightning.evaluation.pool_metrics import PoolMetrics
 from vpo_lightning.evaluation.results import (
     Evaluation,
     evaluation_record,
     pairs_with,
     read_evaluations,
-    write_json,
 )
 from vpo_lightning.prompting import PromptStyle, SingleAnswer
 from vpo_lightning.rollout.engine import RolloutEngine

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.evaluation.files import write_text
 from vpo_lightning.evaluation.report.browser import Pictures
 from vpo_lightning.evaluation.report.contents import report_page
 from vpo_lightning.evaluation.report.folders import find_runs
-from vpo_lightning.evaluation.report.page import write_page
 from vpo_lightning.evaluation.report.server import serve
 from vpo_lightning.report_pictures import NoPictures, TaskPictures
 
@@ -54,7 +54,7 @@ def write_report(
     """
     runs = find_runs(folders)
     page = report_page(runs, pictures or TaskPictures(), rollouts=rollouts)
-    write_page(page, out)
+    write_text(page, out)
     return len(runs)
 
 

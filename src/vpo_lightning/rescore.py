@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning import build
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.evaluation.files import write_json, write_text
 from vpo_lightning.evaluation.rescore_page import STORED, page, text_table
 from vpo_lightning.scoring import RewardVector
 
@@ -35,9 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     print(text_table(report))
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        _write(options.out / "rescore.json", json.dumps(report, indent=1) + "\n")
-        _write(options.out / "rescore.html", page(report))
+        write_json(report, options.out / "rescore.json")
+        write_text(page(report), options.out / "rescore.html")
         print(f"written: {options.out}/rescore.html and rescore.json")
     return 0
 
@@ -184,12 +182,6 @@ def _in_words(vector: RewardVector) -> str:
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 6)
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 if __name__ == "__main__":

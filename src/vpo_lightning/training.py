@@ -15,7 +15,8 @@ from omegaconf import DictConfig
 
 from vpo_lightning import build
 from vpo_lightning.evaluation.cost import gain_per_million_tokens, total_cost
-from vpo_lightning.evaluation.results import mean_table, write_json
+from vpo_lightning.evaluation.files import write_json
+from vpo_lightning.evaluation.results import mean_table
 from vpo_lightning.evaluation.tables import evaluation_table
 from vpo_lightning.lightning.callbacks.alarms import TrainingAlarms
 from vpo_lightning.lightning.callbacks.cost import StepCost

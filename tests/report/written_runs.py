@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from tests.rollout.scripted import ScriptedEngine, vpo
 from vpo_lightning.core.advantages import group_normalized
 from vpo_lightning.core.scalarization import set_reward
+from vpo_lightning.evaluation.files import write_json
 from vpo_lightning.evaluation.pool import PromptPool, write_pools
 from vpo_lightning.evaluation.pool_metrics import PoolMetrics
 from vpo_lightning.evaluation.pool_store import pool_name
@@ -21,7 +22,6 @@ from vpo_lightning.evaluation.results import (
     evaluation_record,
     mean_table,
     read_evaluations,
-    write_json,
 )
 from vpo_lightning.lightning.loggers import FileLogger, read_metrics
 from vpo_lightning.prompting import MultiAnswer, PromptStyle, SingleAnswer

@@ -5,9 +5,7 @@ Everything here is computed from `pools/*.parquet`: no model, no sampling.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -174,13 +172,6 @@ def mean_table(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, dict[st
         means = {key: fmean(f[key] for f in evaluation.figures.values()) for key in keys}
         table.setdefault(evaluation.title, {})[evaluation.policy] = means
     return table
-
-
-def write_json(value: Any, path: Path) -> None:
-    """Writes JSON to a temporary name and renames it."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def _record(evaluation: Evaluation) -> dict[str, Any]:

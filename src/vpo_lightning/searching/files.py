@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from vpo_lightning.evaluation.files import write_text
 from vpo_lightning.searching.budget import Spent
 from vpo_lightning.searching.curves import mean_curves
 from vpo_lightning.searching.loop import PromptSearch
@@ -28,7 +28,7 @@ def write_archive(searches: Sequence[PromptSearch], path: Path) -> None:
         )
         for search in searches
     ]
-    _write(path, "".join(f"{line}\n" for line in lines))
+    write_text("".join(f"{line}\n" for line in lines), path)
 
 
 def write_result(
@@ -56,7 +56,7 @@ def write_result(
         "prompts": [_prompt(search) for search in searches],
         "curves": mean_curves(curves),
     }
-    _write(path, json.dumps(result) + "\n")
+    write_text(json.dumps(result) + "\n", path)
     return result
 
 
@@ -69,9 +69,3 @@ def _prompt(search: PromptSearch) -> dict[str, Any]:
         "solved": bool(last["solved"]),
         "curve": search.curve.points,
     }
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)

@@ -18,6 +18,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from vpo_lightning.evaluation.files import write_json
 from vpo_lightning.searching import openevolve_evaluator
 
 _PR_SET_PDEATHSIG = 1
@@ -119,9 +120,7 @@ def _write_programs(programs: Any, path: Path) -> None:
         for program in programs
     ]
     records.sort(key=lambda record: (record["iteration"], record["id"]))
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    write_json(records, path)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,8 @@ import base64
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -94,14 +92,6 @@ def json_text(value: Any) -> str:
         .replace("\u2028", "\\u2028")
         .replace("\u2029", "\\u2029")
     )
-
-
-def write_page(text: str, path: Path) -> None:
-    """Writes the file under a temporary name and renames it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8", errors="replace")
-    os.replace(temporary, path)
 
 
 def _finite(value: Any) -> Any:
