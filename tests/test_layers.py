@@ -18,6 +18,7 @@ TASK_LAYER = {"picture", "task", "prompting", "parsing", "sandbox"} | {
     "scoring_pool",
     "scoring_worker",
     "verdict",
+    "http_reply",
 }
 # From bottom to top. A module is named by the first word after `vpo_lightning.`.
 LAYERS: list[set[str]] = [
@@ -27,7 +28,8 @@ LAYERS: list[set[str]] = [
     TASK_LAYER,
     {"policy", "rollout"},
     {"lightning", "searching", "serving"},
-    {"build", "rules", "engine_choice", "method_rules", "evaluation_rules"},
+    {"build", "methods", "run_loggers"}
+    | {"rules", "engine_choice", "method_rules", "evaluation_rules"},
     {"train", "warmup", "score", "score_lines", "rescore", "worker", "scoring_process"}
     | {"entry", "config_errors", "launch", "resume", "sweep", "training"}
     | {"report", "report_pictures", "search", "serve", "deployed"}

@@ -7,9 +7,7 @@ import http.client
 import json
 import logging
 import os
-import queue
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -21,11 +19,11 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.http_reply import read_reply
 
 Reply = TypeVar("Reply")
 
 _MAY_PASS = {408, 409, 425, 429, 500, 502, 503, 504}  # HTTP statuses worth another try
-_LARGEST = 1 << 24  # bytes of a reply; more is not read, and no JSON
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +143,7 @@ class Endpoint:
     def _try(self, request: urllib.request.Request) -> Any:
         url = request.full_url
         try:
-            return json.loads(_body(request, self.timeout))
+            return json.loads(read_reply(request, self.timeout))
         except urllib.error.HTTPError as error:
             may_pass = error.code in _MAY_PASS
             raise EndpointError(f"{url} replied {error.code}", "refused", may_pass) from error
@@ -153,31 +151,6 @@ class Endpoint:
             raise EndpointError(f"{url}: {error}", "unreachable", may_pass=True) from error
         except (ValueError, RecursionError) as error:
             raise EndpointError(f"{url} replied no JSON", "unreadable", may_pass=True) from error
-
-
-def _body(request: urllib.request.Request, seconds: float) -> bytes:
-    """The body of the reply; a TimeoutError at the deadline, also if bytes keep dripping in.
-
-    The time limit of a socket is that of each wait, and headers may drip as well as bodies; so the
-    whole is done in a thread, which is left to itself at the deadline.
-    """
-    outcome: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
-
-    def work() -> None:
-        try:
-            with urllib.request.urlopen(request, timeout=seconds) as reply:
-                outcome.put(reply.read(_LARGEST))
-        except Exception as error:  # raised again where it can be handled
-            outcome.put(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        found = outcome.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError("the reply does not end") from None
-    if isinstance(found, Exception):
-        raise found
-    return found
 
 
 def _write(place: Path, text: str) -> None:

@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.http_server import Reply, Server, babble, cut, drip, drip_headers, send
 from tests.search.conftest import local_policy
 from tests.serve.conftest import served
+from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.engine import SamplingSettings
 from vpo_lightning.searching.curves import read_result
 from vpo_lightning.searching.endpoint import Endpoint, EndpointPolicy
@@ -106,3 +109,15 @@ def test_an_endpoint_answers_like_the_policy_behind_it(text_folder: Path) -> Non
         assert theirs.text == ours.text
         assert theirs.completion_tokens == ours.completion_tokens
         assert theirs.prompt_tokens == local.num_tokens(messages)
+
+
+@pytest.mark.parametrize("reply", [drip, drip_headers, cut, babble, send(b"[" * 100_000)])
+def test_an_endpoint_that_gives_no_answer_is_refused_at_the_deadline(reply: Reply) -> None:
+    server = Server(reply)
+    started = time.monotonic()
+    try:
+        with pytest.raises(ConfigError, match="check the endpoint and its URL"):
+            Endpoint(server.url, seconds=0.3).chat({"messages": []})
+    finally:
+        server.close()
+    assert time.monotonic() - started < 2

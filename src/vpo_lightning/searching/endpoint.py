@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import time
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.http_reply import read_reply
 from vpo_lightning.prompting import Message
 from vpo_lightning.rollout.engine import SamplingSettings
 from vpo_lightning.searching.policies import Ask, Sample
@@ -48,7 +50,9 @@ class Endpoint:
             return self.model
         listed = self._ask("models", None).get("data")
         if not isinstance(listed, list) or not listed:
-            raise ConfigError(f"policy={self.url}: it lists no models; set endpoint.model")
+            raise ConfigError(
+                f"{self.url}: it lists no models; set endpoint.model, of a judge search.judge.model"
+            )
         return str(listed[0]["id"])
 
     def chat(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +73,7 @@ class Endpoint:
             except urllib.error.HTTPError as error:
                 detail = error.read(2000).decode(errors="replace")
                 reason, may_pass = f"status {error.code}: {_message(detail)}", error.code in _BUSY
-            except (OSError, ValueError) as error:
+            except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
                 reason, may_pass = f"{type(error).__name__}: {error}", False
             if not may_pass or time.monotonic() + pause > deadline:
                 raise ConfigError(f"{self.url}/{path}: {reason}; check the endpoint and its URL")
@@ -81,12 +85,14 @@ class Endpoint:
         if self.key_variable is not None:
             key = os.environ.get(self.key_variable)
             if not key:
-                raise ConfigError(f"endpoint.key_variable={self.key_variable}: it is not set")
+                raise ConfigError(
+                    f"{self.url}: key_variable={self.key_variable} (of endpoint or search.judge) "
+                    "is no environment variable; set it to the API key, or the config key to null"
+                )
             headers["Authorization"] = f"Bearer {key}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{(self.url or '').rstrip('/')}/{path}", data, headers)
-        with urllib.request.urlopen(request, timeout=seconds) as answer:
-            parsed = json.loads(answer.read())
+        parsed = json.loads(read_reply(request, seconds))
         if not isinstance(parsed, dict):
             raise ValueError("the answer is no JSON object")
         return parsed
