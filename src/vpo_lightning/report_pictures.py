@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from hydra.errors import InstantiationException
@@ -11,8 +11,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from vpo_lightning import build
 from vpo_lightning.errors import ConfigError
-from vpo_lightning.evaluation.report.folders import Run
-from vpo_lightning.task import Objective, PromptRow, Task
+from vpo_lightning.evaluation.report.folders import Run, first_line
+from vpo_lightning.task import Objective, PromptRow, Task, first_rows
 
 
 class NoPictures:
@@ -47,7 +47,7 @@ class TaskPictures:
         try:
             drawn = task.picture(prompt, texts, rewards)
         except Exception as error:  # a user's own code: the report goes on without the picture
-            _note(run, f"the task could not draw {prompt.id}: {type(error).__name__}: {error}")
+            run.note(f"the task could not draw {prompt.id}: {type(error).__name__}: {error}")
             return None
         return None if drawn is None else drawn.to_json()
 
@@ -78,7 +78,7 @@ class TaskPictures:
         try:
             return build.build_task(OmegaConf.create({"task": run.config["task"]}))
         except (InstantiationException, OmegaConfBaseException, ConfigError) as error:
-            _note(run, f"no pictures: its task cannot be built here ({_line(error)})")
+            run.note(f"no pictures: its task cannot be built here ({first_line(error)})")
             return None
 
     def _test_rows(self, run: Run, task: Task) -> dict[str, PromptRow]:
@@ -88,11 +88,9 @@ class TaskPictures:
             evaluation = run.config.get("evaluation")
             count = evaluation.get("num_prompts") if isinstance(evaluation, dict) else None
             try:
-                test: Sequence[PromptRow] = task.rows("test")
-                most = count if isinstance(count, int) else len(test)
-                rows = [test[i] for i in range(min(most, len(test)))]
+                rows = first_rows(task.rows("test"), count if isinstance(count, int) else None)
             except (ConfigError, OSError) as error:
-                _note(run, f"its held-out prompts cannot be read here ({_line(error)})")
+                run.note(f"its held-out prompts cannot be read here ({first_line(error)})")
                 rows = []
             self._rows[key] = {row.id: row for row in rows}
         return self._rows[key]
@@ -100,12 +98,3 @@ class TaskPictures:
 
 def _key(run: Run) -> str:
     return repr(run.config.get("task")) + repr(run.config.get("evaluation"))
-
-
-def _note(run: Run, text: str) -> None:
-    if text not in run.notes:
-        run.notes.append(text)
-
-
-def _line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), repr(error))

@@ -52,6 +52,11 @@ class PromptRow:
     system_prompt: str | None = None
 
 
+def first_rows(rows: Sequence[PromptRow], most: int | None = None) -> list[PromptRow]:
+    """The first rows, at most so many; None takes all."""
+    return [rows[i] for i in range(len(rows) if most is None else min(most, len(rows)))]
+
+
 class Task(ABC):
     """A domain. A subclass and one yaml are all that a user's own domain needs.
 

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from tests.report.reading import Page, hashed
-from tests.report.written_runs import write_maze_run, write_search, write_text_run
+from tests.report.written_runs import (
+    write_evaluation,
+    write_maze_run,
+    write_search,
+    write_text_run,
+)
+from vpo_lightning.evaluation.pool import read_pools, write_pools
+from vpo_lightning.evaluation.pool_store import pool_name
 from vpo_lightning.report import main
 
 HOSTILE = [
@@ -61,6 +68,38 @@ def test_the_headlines_means_are_those_of_the_evaluation(page: Page, sweep: Path
                 means[record["policy"]].append(record["figures"][key]["mean"])
     mine, theirs = (sum(values) / len(values) for values in means.values())
     assert f"worth {mine:.3f} against {theirs:.3f} (+{mine - theirs:.3f}" in page.text
+
+
+def test_all_seeds_of_an_evaluation_enter_the_headlines_difference(
+    sweep: Path, tmp_path: Path
+) -> None:
+    """Each run gets the pools of its other seed as those of a second sampling seed."""
+    key = "deployed_expected_max"
+    means: list[float] = []
+    for name, first, second in (("vpo", 0, 2), ("grpo", 1, 3)):
+        folders = [sweep / f"{n}_maze_{name}_seed{n // 2}" for n in (first, second)]
+        copy = Path(shutil.copytree(folders[0], tmp_path / name))
+        pools = folders[1] / "pools" / pool_name(name, 0.7)
+        shutil.copy(pools, copy / "pools" / pool_name(name, 0.7, seed=1))
+        write_evaluation(copy)
+        records = json.loads((copy / "eval.json").read_text())["evaluations"]
+        means += [r["figures"][key]["mean"] for r in records if r["policy"] == name]
+    mine, theirs = means
+    text = report(tmp_path).text
+    assert f"worth {mine:.3f} against {theirs:.3f} (+{mine - theirs:.3f}" in text
+
+
+def test_a_further_policy_in_a_runs_folder_leaves_the_headline_to_the_runs_own(
+    sweep: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(sweep / "0_maze_vpo_seed0", tmp_path / "run"))
+    pools = read_pools(folder / "pools" / pool_name("vpo", 0.7))
+    sampling = {"policy": "best", "temperature": 0.7}
+    write_pools(pools, folder / "pools" / pool_name("best", 0.7), sampling)
+    write_evaluation(folder)
+    page = report(tmp_path)
+    assert "the start policy (start, single): one deployed set is worth" in page.text
+    assert "vpo: best" in page.text
 
 
 def test_every_run_has_its_curves(page: Page) -> None:
@@ -190,6 +229,7 @@ def test_searches_are_compared_at_equal_budget(tmp_path: Path) -> None:
     assert charts["tokens"]["series"]["vpo: evolve"]["x"] == [3, 9, 30]
     assert "vpo: best_of_n, not vpo: evolve: 1 (test-0)" in page.text
     assert "vpo: evolve, not vpo: best_of_n: 1 (test-2)" in page.text
+    assert "30 10 1000" in page.text  # answers, calls, tokens with those of a judge
 
 
 def test_a_folder_of_an_evaluation_is_a_run_without_training(sweep: Path, tmp_path: Path) -> None:

@@ -171,7 +171,10 @@ def write_search(folder: Path, name: str, solved: Sequence[str]) -> None:
         "name": name,
         "status": "finished",
         "figures": ["best"],
-        "spent": {"calls": 10, "answers": 30, "prompt_tokens": 500, "completion_tokens": 400},
+        "spent": {
+            **{"calls": 10, "answers": 30, "prompt_tokens": 500, "completion_tokens": 400},
+            "judge_tokens": 100,
+        },
         "failures": {"timeout": 1, "crash": 0},
         "prompts": [{"id": f"test-{i}", "solved": f"test-{i}" in solved} for i in range(4)],
         "curves": dict.fromkeys(("answers", "calls", "tokens", "seconds"), points),

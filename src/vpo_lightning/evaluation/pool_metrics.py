@@ -89,7 +89,9 @@ class PoolMetrics:
             votes = [vote for chain in pool.votes for vote in chain]
             scores = (answers @ scalarizations.named[""]).tolist()
             figures |= {f"majority@{k}": majority_at_k(votes, scores, k) for k in ks}
-        figures["deployed_expected_max"] = self._deployed_expected_max(rewards, scalarizations.grid)
+        figures["deployed_expected_max"] = deployed_expected_max(
+            rewards, scalarizations.grid, self.deployed_answers
+        )
         if self.cover:
             sides = reached(rewards, self._columns(self.cover, pool.objectives, "cover"))
             figures["cover"] = covers(sides)
@@ -182,13 +184,20 @@ class PoolMetrics:
             figures["asked_reward"] = float((rewards @ asked[..., None]).amax(dim=1).mean())
         return figures
 
-    def _deployed_expected_max(
-        self, rewards: Float[Tensor, "C m K"], grid: Float[Tensor, "N K"]
-    ) -> float:
-        if rewards.shape[1] == 1:
-            k = min(self.deployed_answers, rewards.shape[0])
-            return float(expected_max_at_k(rewards[:, 0], grid, k))
+
+def deployed_expected_max(
+    rewards: Float[Tensor, "C m K"], grid: Float[Tensor, "N K"], deployed_answers: int
+) -> float:
+    """E_w[max] of answers as deployed: one chain, or so many single answers.
+
+    Args:
+        rewards: C completions of m answers.
+        grid: The weights that the mean is over.
+        deployed_answers: Single answers of a set; fewer where the pool has no more.
+    """
+    if rewards.shape[1] > 1:
         return float((rewards @ grid.T).amax(1).mean())
+    return float(expected_max_at_k(rewards[:, 0], grid, min(deployed_answers, len(rewards))))
 
 
 @functools.lru_cache(maxsize=16)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vpo_lightning.evaluation.report.curves import rounded
-from vpo_lightning.evaluation.report.folders import Run
+from vpo_lightning.evaluation.report.folders import Run, first_line
 from vpo_lightning.evaluation.report.stored import StoredRollout, sample_groups, spread
 
 MOST_BYTES = 3_000_000  # of all samples, compressed and encoded: the page stays below 5 MiB
@@ -91,22 +91,20 @@ def _cut(text: str) -> str:
 
 
 def compared_prompts(
-    run: Run, pool_file: Path | None, deployed: int, pictures: Pictures
+    run: Run, pool_file: Path, deployed: int, pictures: Pictures
 ) -> list[dict[str, Any]]:
     """Some held-out prompts with all reward vectors of the run's pool, and its first answers.
 
     Args:
         run: The run.
-        pool_file: Pools of the trained policy; None has nothing to show.
+        pool_file: Pools of the trained policy.
         deployed: Answers shown in full: one chain, or that many single answers.
         pictures: Draws them.
     """
-    if pool_file is None:
-        return []
     try:
         records = pq.read_table(pool_file).slice(0, MOST_PROMPTS).to_pylist()
     except (OSError, pa.ArrowException) as error:
-        run.notes.append(f"{pool_file.name} could not be read ({str(error).splitlines()[0]})")
+        run.note(f"{pool_file.name} could not be read ({first_line(error)})")
         return []
     return [_compared(run, record, deployed, pictures) for record in records]
 

@@ -74,11 +74,11 @@ def _compared(
     run: Run, entries: Sequence[Evaluated], groups: list[Any], pictures: Pictures
 ) -> list[dict[str, Any]]:
     """Held-out prompts of the run's first pools, or training prompts where it has none."""
-    own = [e for e in entries if e.run == run.label and not e.is_start and e.pool is not None]
+    own = [e for e in entries if e.run == run.label and not e.is_start and e.pools]
     deployed = run.config.get("m")
     count = deployed if isinstance(deployed, int) and deployed > 0 else 1
     if own:
-        return compared_prompts(run, own[0].pool, count, pictures)
+        return compared_prompts(run, own[0].pools[0], count, pictures)
     return compared_groups(groups)
 
 

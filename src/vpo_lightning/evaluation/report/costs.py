@@ -7,11 +7,12 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from vpo_lightning.evaluation.alarms import AlarmThresholds, find_alarms
+from vpo_lightning.evaluation.cost import total_cost
 from vpo_lightning.evaluation.report.curves import is_number
 from vpo_lightning.evaluation.report.evaluations import column_title
 from vpo_lightning.evaluation.report.folders import Run
 
-_SUMS = {
+_COUNTS = {
     "prompt_tokens": "tokens prompted",
     "generated_tokens": "tokens generated",
     "trained_tokens": "tokens trained",
@@ -24,8 +25,7 @@ def run_alarms(run: Run, objectives: Sequence[str]) -> list[dict[str, Any]]:
     stored = run.summary.get("alarms")
     if isinstance(stored, list):
         return [alarm for alarm in stored if isinstance(alarm, dict)]
-    records = [{k: float(v) for k, v in record.items() if is_number(v)} for record in run.metrics]
-    return [asdict(alarm) for alarm in find_alarms(records, objectives, _thresholds(run))]
+    return [asdict(alarm) for alarm in find_alarms(_figures(run), objectives, _thresholds(run))]
 
 
 def _thresholds(run: Run) -> AlarmThresholds:
@@ -50,9 +50,9 @@ def cost_table(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def _cost(run: Run) -> dict[str, str]:
     cost = run.summary.get("cost")
-    cost = cost if isinstance(cost, Mapping) else _sums(run)
+    cost = cost if isinstance(cost, Mapping) else total_cost(_figures(run))  # it goes on
     row: dict[str, str] = {}
-    for key, title in _SUMS.items():
+    for key, title in _COUNTS.items():
         if is_number(cost.get(key)):
             row[title] = f"{cost[key]:,.0f}"
     seconds = run.summary.get("seconds") or {}
@@ -71,12 +71,6 @@ def _cost(run: Run) -> dict[str, str]:
     return row
 
 
-def _sums(run: Run) -> dict[str, float]:
-    """The sums over the steps so far, for a run that has no summary yet."""
-    sums = {
-        key: sum(
-            record[f"cost/{key}"] for record in run.metrics if is_number(record.get(f"cost/{key}"))
-        )
-        for key in _SUMS
-    }
-    return {key: value for key, value in sums.items() if value}
+def _figures(run: Run) -> list[dict[str, float]]:
+    """The numbers in the records of the run's steps so far."""
+    return [{k: float(v) for k, v in record.items() if is_number(v)} for record in run.metrics]

@@ -48,16 +48,16 @@ class Evaluated:
         policy: Name of the row: ``start, ...`` or the method.
         setting: ``T=0.7``.
         figures: Mean, low and high by figure; low and high are None without an interval.
-        pool: Its pools on disk, or None.
-        label: Name in charts and tables: that of the run, or of the start policy, or both where
-            the run's folder holds evaluations of several policies.
+        pools: Its pools on disk, a file for each seed of the sampling.
+        label: Name in charts and tables: that of the run, or of the start policy; the run's and its
+            own for further policies that were evaluated in the run's folder.
     """
 
     run: str
     policy: str
     setting: str
     figures: dict[str, tuple[float, float | None, float | None]]
-    pool: Path | None = None
+    pools: Sequence[Path] = ()
     label: str = ""
 
     @property
@@ -81,7 +81,8 @@ def evaluated(runs: Sequence[Run]) -> list[Evaluated]:
                 starts.add(start)
                 label = entry.policy
             else:
-                label = f"{run.label}: {entry.policy}" if several else run.label
+                is_own = not several or entry.policy == run.method
+                label = run.label if is_own else f"{run.label}: {entry.policy}"
             found.append(replace(entry, label=label))
     return found
 
@@ -124,13 +125,11 @@ def _estimate(value: Mapping[str, Any]) -> tuple[float, float | None, float | No
     return rounded(mean), None, None
 
 
-def _existing(run: Run, names: Sequence[str]) -> Path | None:
-    """The first pool file that is there; names that lead out of the run folder are not."""
-    for name in names:
-        path = run.folder / name
-        if path.is_file() and path.resolve().is_relative_to(run.folder.resolve()):
-            return path
-    return None
+def _existing(run: Run, names: Sequence[str]) -> list[Path]:
+    """The pool files that are there; names that lead out of the run folder are not."""
+    inside = run.folder.resolve()
+    paths = [run.folder / name for name in names]
+    return [p for p in paths if p.is_file() and p.resolve().is_relative_to(inside)]
 
 
 def k_curves(entries: Sequence[Evaluated]) -> list[dict[str, Any]]:

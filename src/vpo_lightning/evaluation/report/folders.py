@@ -38,6 +38,11 @@ class Run:
     notes: list[str] = field(default_factory=list)
     label: str = ""
 
+    def note(self, text: str) -> None:
+        """Adds a note, if it is not there yet."""
+        if text not in self.notes:
+            self.notes.append(text)
+
     @property
     def method(self) -> str:
         """Name of the method, or of the folder where the config has none."""
@@ -112,12 +117,12 @@ def read_run(folder: Path) -> Run:
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
         run.config = config if isinstance(config, dict) else {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        run.notes.append(f"config.yaml could not be read ({_line(error)})")
+        run.note(f"config.yaml could not be read ({first_line(error)})")
     run.summary = _read_json(run, "summary.json")
     run.evaluation = _read_json(run, "eval.json")
     run.metrics = read_json_lines(folder / "metrics.jsonl")
     if not run.metrics:
-        run.notes.append("no training step has ended yet (metrics.jsonl is empty or missing)")
+        run.note("no training step has ended yet (metrics.jsonl is empty or missing)")
     return run
 
 
@@ -129,7 +134,7 @@ def _read_json(run: Run, name: str) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        run.notes.append(f"{name} could not be read ({_line(error)})")
+        run.note(f"{name} could not be read ({first_line(error)})")
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -149,8 +154,9 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def _line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, or its kind where it has none."""
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:

@@ -8,12 +8,11 @@ from pathlib import Path
 from statistics import fmean
 
 import torch
-from torch import Tensor
 
 from vpo_lightning.core.metrics import expected_max_at_k, pairwise_diversity
 from vpo_lightning.evaluation.intervals import Difference, paired
 from vpo_lightning.evaluation.pool import PromptPool, read_pools
-from vpo_lightning.evaluation.pool_metrics import PoolMetrics
+from vpo_lightning.evaluation.pool_metrics import PoolMetrics, deployed_expected_max
 from vpo_lightning.evaluation.report.evaluations import Evaluated
 
 
@@ -34,7 +33,7 @@ def paired_differences(
         metrics: The weight grid and the size of a deployed set, as the evaluations had them.
     """
     sides: list[list[Mapping[str, Mapping[str, float]]]] = [
-        [_values(entry.pool, keys, metrics) for entry in side if entry.pool is not None]
+        [_values(entry.pools, keys, metrics) for entry in side if entry.pools]
         for side in (first, second)
     ]
     if len(sides[0]) < len(first) or len(sides[1]) < len(second):
@@ -52,9 +51,19 @@ def paired_differences(
     return gaps
 
 
-def _values(path: Path, keys: Sequence[str], metrics: PoolMetrics) -> dict[str, dict[str, float]]:
-    """The figures of every prompt of a pool file."""
-    return {pool.prompt_id: _figures(pool, keys, metrics) for pool in read_pools(path)}
+def _values(
+    paths: Sequence[Path], keys: Sequence[str], metrics: PoolMetrics
+) -> dict[str, dict[str, float]]:
+    """The figures of every prompt that all of the pool files have, as means over the files."""
+    first, *others = (
+        {pool.prompt_id: _figures(pool, keys, metrics) for pool in read_pools(path)}
+        for path in paths
+    )
+    return {
+        prompt: {key: fmean([own[key], *(o[prompt][key] for o in others)]) for key in keys}
+        for prompt, own in first.items()
+        if all(prompt in other for other in others)
+    }
 
 
 def _figures(pool: PromptPool, keys: Sequence[str], metrics: PoolMetrics) -> dict[str, float]:
@@ -67,16 +76,10 @@ def _figures(pool: PromptPool, keys: Sequence[str], metrics: PoolMetrics) -> dic
         if match := re.fullmatch(r"expected_max@(\d+)", key):
             figures[key] = float(expected_max_at_k(answers, grid, int(match.group(1))))
         elif key == "deployed_expected_max":
-            figures[key] = _deployed(rewards, grid, metrics.deployed_answers)
+            figures[key] = deployed_expected_max(rewards, grid, metrics.deployed_answers)
         elif key == "best@1":
             importance = torch.tensor(pool.importance, dtype=torch.float64)
             figures[key] = float((answers @ (importance / importance.sum())).mean())
         else:
             figures[key] = float(pairwise_diversity(answers))
     return figures
-
-
-def _deployed(rewards: Tensor, grid: Tensor, count: int) -> float:
-    if rewards.shape[1] == 1:
-        return float(expected_max_at_k(rewards[:, 0], grid, min(count, len(rewards))))
-    return float((rewards @ grid.T).amax(1).mean())

@@ -8,7 +8,7 @@ from itertools import permutations
 from typing import Any
 
 from vpo_lightning.evaluation.report.curves import is_number, rounded
-from vpo_lightning.evaluation.report.folders import Run
+from vpo_lightning.evaluation.report.folders import Run, first_line
 
 UNITS = ("answers", "calls", "tokens", "seconds")
 TITLES = {
@@ -63,7 +63,8 @@ def _results(run: Run) -> list[tuple[str, dict[str, Any]]]:
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            run.notes.append(f"search/{path.parent.name}/result.json could not be read ({error})")
+            place = f"search/{path.parent.name}/result.json"
+            run.note(f"{place} could not be read ({first_line(error)})")
             continue
         if isinstance(result, dict):
             found.append((f"{run.label}: {result.get('name', path.parent.name)}", result))
@@ -97,7 +98,9 @@ def _row(label: str, result: Mapping[str, Any]) -> dict[str, Any]:
         "solved": len(solved),
         "calls": spent.get("calls"),
         "answers": spent.get("answers"),
-        "tokens": (spent.get("prompt_tokens") or 0) + (spent.get("completion_tokens") or 0),
+        "tokens": sum(
+            spent.get(f"{kind}_tokens") or 0 for kind in ("prompt", "completion", "judge")
+        ),
         "seconds": (spent.get("generation_seconds") or 0) + (spent.get("scorer_seconds") or 0),
         "failures": ", ".join(f"{n} {name}" for name, n in failures.items()),
     }

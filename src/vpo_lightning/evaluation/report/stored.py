@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from vpo_lightning.evaluation.report.folders import Run
+from vpo_lightning.evaluation.report.folders import Run, first_line
 
 T = TypeVar("T")
 _FILE = re.compile(r"step_(\d+)_rank_(\d+)\.parquet")
@@ -80,9 +80,7 @@ def read_columns(run: Run, path: Path, columns: Sequence[str]) -> pa.Table | Non
     try:
         return pq.ParquetFile(path).read(columns=list(columns), use_threads=False)
     except (OSError, pa.ArrowException) as error:
-        note = f"rollouts/{path.name} could not be read ({str(error).splitlines()[0]})"
-        if note not in run.notes:
-            run.notes.append(note)
+        run.note(f"rollouts/{path.name} could not be read ({first_line(error)})")
         return None
 
 
