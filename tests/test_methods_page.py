@@ -12,13 +12,13 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from vpo_lightning import build
+from vpo_lightning import methods
 from vpo_lightning.core.gdpo import gdpo
 from vpo_lightning.rollout.credit import Method, advantages, reward_tensors, set_rewards
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "methods.md"
 LINES = ["Formula", "Source", "Assumes", "Fails when", "Yaml"]
-FILES = build.ablation_files()
+FILES = methods.ablation_files()
 SURROUNDINGS: dict[str, Any] = {"m": 3, "trainer": {"max_steps": 10}}
 NOT_FINITE = (math.nan, math.inf, -math.inf)
 SCORES = torch.tensor([[1.0, 0.0, 0.5, 0.25]], dtype=torch.float64)
@@ -35,7 +35,7 @@ def generated_table() -> str:
     """The advantages of four scores under every method that takes single answers."""
     rows = ["| method | matched | official |", "|---|---|---|"]
     for name, path in sorted(FILES.items()):
-        made = {p: build.read_method(path, p, SURROUNDINGS) for p in ("matched", "official")}
+        made = {p: methods.read_method(path, p, SURROUNDINGS) for p in ("matched", "official")}
         rows.append(f"| {name} | {' | '.join(shown(m) for m in made.values())} |")
     return "\n".join(rows)
 
@@ -67,7 +67,7 @@ def bad_input_table() -> str:
     rows = [f"| method | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for name, path in sorted(FILES.items()):
         matched, official = (
-            build.read_method(path, preset, SURROUNDINGS) for preset in ("matched", "official")
+            methods.read_method(path, preset, SURROUNDINGS) for preset in ("matched", "official")
         )
         not_finite = {outcome(matched, [[[v, 0.5]], [[0.5, 0.5]]]) for v in NOT_FINITE}
         cells = (

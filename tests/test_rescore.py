@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.rollout.scripted import collector, row, vpo
-from vpo_lightning import build
+from vpo_lightning import methods
 from vpo_lightning.evaluation.heatmap import heatmap_svg
 from vpo_lightning.prompting import MultiAnswer, SingleAnswer
 from vpo_lightning.rescore import main
@@ -87,7 +87,7 @@ def test_single_answer_methods_see_each_answer_as_a_rollout(tmp_path: Path) -> N
     write_rollouts(batch, tmp_path / "rollouts")
     scores = np.array([0.5, 0.5, 0.25, 0.5, 0.125, 0.0, 0.0, 0.0])
     expected = (scores - scores.mean()) / (scores.std() + 1e-6)
-    grpo = build.read_method(build.ablation_files()["grpo"], "matched", {"m": 2})
+    grpo = methods.read_method(methods.ablation_files()["grpo"], "matched", {"m": 2})
     found = rescore(grpo, read_stored(tmp_path), Settings(3, 1))
     assert (found.group_size, found.num_answers) == (8, 1)
     np.testing.assert_allclose(found.advantages[0], expected.reshape(4, 2).mean(1), atol=1e-12)
@@ -99,7 +99,7 @@ def test_single_answer_methods_see_each_answer_as_a_rollout(tmp_path: Path) -> N
 
 def test_a_single_answer_run_gets_the_advantages_it_trained_with(tmp_path: Path) -> None:
     for name in ("grpo", "gdpo", "max_at_k"):
-        method = build.read_method(build.ablation_files()[name], "matched", {"m": 1})
+        method = methods.read_method(methods.ablation_files()[name], "matched", {"m": 1})
         assert isinstance(method.prompt, SingleAnswer)
         write_steps(tmp_path / name, 2, 3, 4, answers=1, method=method)
         stored = read_stored(tmp_path / name)
@@ -130,7 +130,7 @@ def test_ten_thousand_rollouts_take_less_than_ten_seconds(tmp_path: Path) -> Non
     assert seconds < 10
     report = json.loads((tmp_path / "out" / "rescore.json").read_text())
     assert report["rollouts"] == 10_000
-    assert [r["method"] for r in report["methods"]] == sorted(build.ablation_files())
+    assert [r["method"] for r in report["methods"]] == sorted(methods.ablation_files())
     by_name = {r["method"]: r for r in report["methods"]}
     assert by_name["vpo"]["correlation_with_trained"] == pytest.approx(1.0)
     assert by_name["grpo"]["weight_variance"] == 0.0

@@ -1,11 +1,10 @@
-"""From a resolved config to objects: every `instantiate` of a run."""
+"""From a resolved config to objects; methods and loggers have modules of their own."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning.engine_choice import choose_engine
-from vpo_lightning.errors import ConfigError
+from vpo_lightning.methods import build_method
 from vpo_lightning.prompting import PromptStyle
 from vpo_lightning.scorer import Scorer, ScoringSettings
 from vpo_lightning.scoring import RewardVector
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from vpo_lightning.lightning.datamodule import RolloutDataModule
     from vpo_lightning.lightning.module import VPOModule
     from vpo_lightning.rollout.collector import RolloutCollector
-    from vpo_lightning.rollout.credit import Method
     from vpo_lightning.rollout.engine import RolloutEngine
     from vpo_lightning.rollout.handover import HandoverSettings
 
@@ -119,7 +117,7 @@ def build_encoder(cfg: DictConfig, folder: str) -> Callable[[list[dict[str, str]
     """Chat messages to token ids."""
     from vpo_lightning.policy.loading import encode_messages, load_tokenizer
 
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder, trust_remote_code=trusts_code(cfg))
     settings = chat_settings(cfg)
     return lambda messages: encode_messages(tokenizer, messages, **settings)
 
@@ -139,12 +137,16 @@ def build_model_source(cfg: DictConfig) -> Any:
     return instantiate(cfg.model)
 
 
+def trusts_code(cfg: DictConfig) -> bool:
+    """Whether to run Python code that the model's author put beside the weights."""
+    return bool(OmegaConf.select(cfg, "model.trust_remote_code"))
+
+
 def build_engine(cfg: DictConfig, folder: str, device: str) -> RolloutEngine:
     """The rollout engine with the start policy's weights."""
-    trusted = cfg.model.get("trust_remote_code", False)
     choose_engine(cfg)
     return instantiate(cfg.engine)(
-        folder, dtype=cfg.model.dtype, device=device, trust_remote_code=trusted
+        folder, dtype=cfg.model.dtype, device=device, trust_remote_code=trusts_code(cfg)
     )
 
 
@@ -171,53 +173,6 @@ def build_collector(
         soft_overlong_tokens=cfg.rollout.get("soft_overlong_tokens", 0),
         scorer=build_scorer(cfg, task),
     )
-
-
-def build_method(slots: DictConfig, reward_vector: RewardVector) -> Method:
-    """The four slots of an ablation, and the reward vector they see."""
-    from vpo_lightning.rollout.credit import Method
-
-    return Method(
-        prompt=instantiate(slots.prompt),
-        weights=instantiate(slots.weights) if slots.weights else None,
-        set_reward=instantiate(slots.set_reward),
-        advantage=instantiate(slots.advantage),
-        reward_vector=reward_vector,
-        redraw_weights=slots.get("redraw_weights", True),
-        normalize_weights=slots.get("normalize_weights", True),
-    )
-
-
-def ablation_files(own: Path | None = None) -> dict[str, Path]:
-    """The ablation yamls by name: those of the package, and those of a user's config folder."""
-    shipped = Path(str(resources.files("vpo_lightning.conf")))
-    folders = [shipped, *([] if own is None else [own])]
-    return {p.stem: p for folder in folders for p in (folder / "ablation").glob("*.yaml")}
-
-
-def read_method(ablation: Path, preset: str, surroundings: Mapping[str, Any]) -> Method:
-    """The method of an ablation yaml, outside of a run.
-
-    Args:
-        ablation: The yaml.
-        preset: Name of the preset that it refers to.
-        surroundings: Values of the other keys that ablations refer to (`m`, `trainer`).
-
-    Raises:
-        ConfigError: There is no such preset.
-    """
-    presets = Path(str(resources.files("vpo_lightning.conf"))) / "preset"
-    if not (presets / f"{preset}.yaml").exists():
-        options = ", ".join(sorted(path.stem for path in presets.glob("*.yaml")))
-        raise ConfigError(f"preset={preset}: no such choice; options: {options}")
-    cfg = OmegaConf.create(
-        {
-            **surroundings,
-            "ablation": OmegaConf.load(ablation),
-            "preset": OmegaConf.load(presets / f"{preset}.yaml"),
-        }
-    )
-    return build_method(cfg.ablation, RewardVector())
 
 
 def build_data(cfg: DictConfig, task: Task, collector: RolloutCollector) -> RolloutDataModule:
@@ -302,43 +257,3 @@ def build_pool_metrics(cfg: DictConfig) -> PoolMetrics:
 def build_search(node: DictConfig) -> Any:
     """A search with its settings, or another component of vpo-search, from its config node."""
     return instantiate(OmegaConf.to_container(node, resolve=True))
-
-
-def build_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
-    """The run folder's own metric files, and what the config adds."""
-    from vpo_lightning.lightning.loggers import FileLogger
-
-    loggers: list[Any] = [FileLogger(folder)]
-    for name, settings in (cfg.logger or {}).items():
-        if name == "wandb":
-            loggers.append(_wandb_logger(settings, cfg, folder))
-        else:
-            loggers.append(instantiate(settings))
-    return loggers
-
-
-def _wandb_logger(settings: DictConfig, cfg: DictConfig, folder: Path) -> Any:
-    """One W&B run for the run folder (also when it is resumed), one group for a sweep."""
-    try:
-        import wandb  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            "logger=wandb needs the package wandb: pip install 'vpo-lightning[wandb]'"
-        ) from error
-    logger = instantiate(
-        settings,
-        name=folder.name,
-        id=run_id(folder),
-        resume="allow",
-        group=settings.group or folder.parent.name,
-        save_dir=str(folder),
-    )
-    logger.log_hyperparams(OmegaConf.to_container(cfg, resolve=True))
-    return logger
-
-
-def run_id(folder: Path) -> str:
-    """A short stable name for a run folder."""
-    import hashlib
-
-    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]

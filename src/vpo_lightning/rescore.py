@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vpo_lightning import build
+from vpo_lightning import build, methods
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.evaluation.files import write_json, write_text
 from vpo_lightning.evaluation.rescore_page import STORED, page, text_table
@@ -72,7 +72,7 @@ def _rescore(options: argparse.Namespace) -> dict[str, Any]:
     vector = _reward_vector(options.weights, run)
     stored = read_stored(options.path).seen_through(vector, _importance(run))
     preset = options.preset or OmegaConf.select(run, "preset.name", default="matched")
-    known = build.ablation_files(options.config_dir)
+    known = methods.ablation_files(options.config_dir)
     names = options.methods.split(",") if options.methods else sorted(known)
     if unknown := [name for name in names if name not in known]:
         raise ConfigError(f"--methods {unknown}: no such ablation; options: {sorted(known)}")
@@ -82,7 +82,7 @@ def _rescore(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Rescored] = {}
     skipped: dict[str, str] = {}
     for name in names:
-        method = build.read_method(known[name], preset, surroundings)
+        method = methods.read_method(known[name], preset, surroundings)
         try:
             found[name] = rescore(method, stored, settings)
         except ValueError as error:  # not defined for these rollouts: said in the report

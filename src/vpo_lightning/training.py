@@ -28,6 +28,7 @@ from vpo_lightning.lightning.loggers import read_metrics, remove_metrics_after
 from vpo_lightning.lightning.media import log_media
 from vpo_lightning.lightning.module import VPOModule
 from vpo_lightning.lightning.strategies import build_strategy
+from vpo_lightning.methods import build_method
 from vpo_lightning.policy.export import export_policy
 from vpo_lightning.policy.loading import load_model
 from vpo_lightning.policy.weights import full_weights, load_full_weights
@@ -39,12 +40,13 @@ from vpo_lightning.pool_evaluation import (
     test_rows,
     write_results,
 )
-from vpo_lightning.rollout.credit import Exchange
 from vpo_lightning.rollout.engine import RolloutEngine
-from vpo_lightning.rollout.pool_runs import ALONE, sample_pools
+from vpo_lightning.rollout.exchange import exchange_between
+from vpo_lightning.rollout.pool_runs import sample_pools
 from vpo_lightning.rollout.pools import PoolSampler
 from vpo_lightning.rollout.rehearsal import rehearse
 from vpo_lightning.rollout.store import remove_rollouts_from
+from vpo_lightning.run_loggers import build_loggers
 from vpo_lightning.task import Task
 
 
@@ -101,7 +103,7 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
         folder / "policy",
         dtype=getattr(torch, cfg.model.dtype),
         is_writer=trainer.is_global_zero,
-        trust_remote_code=cfg.model.get("trust_remote_code", False),
+        trust_remote_code=build.trusts_code(cfg),
     )
     if not stop.is_requested and cfg.evaluation.num_prompts:
         sampler = build_sampler(
@@ -125,7 +127,7 @@ def _rehearse(cfg: DictConfig, task: Task) -> None:
     """Tries the method on random rewards for the first prompts: an error need not wait longer."""
     vector, rows = build.build_reward_vector(cfg), task.rows("train")
     first = [vector.select(rows[i].objectives) for i in range(min(8, len(rows)))]
-    rehearse(build.build_method(cfg.ablation, vector), first, build.group_size(cfg))
+    rehearse(build_method(cfg.ablation, vector), first, build.group_size(cfg))
 
 
 def _trainer(
@@ -166,7 +168,7 @@ def _trainer(
         limit_val_batches=1.0 if validates else 0,
         num_sanity_val_steps=0,
         log_every_n_steps=1,
-        logger=build.build_loggers(cfg, folder),
+        logger=build_loggers(cfg, folder),
         callbacks=callbacks,
         use_distributed_sampler=False,
         enable_model_summary=False,
@@ -207,17 +209,17 @@ def _evaluate(
     style = build.build_prompt(cfg)
     best = folder / "checkpoints" / "best.ckpt"
     uses_best = cfg.evaluation.checkpoint == "best" and best.exists()
-    rows, plan = test_rows(cfg, sampler.task), pool_plan(cfg)
     trained = best if uses_best else folder / "policy"
+    rows, plan = test_rows(cfg, sampler.task), pool_plan(cfg)
     versions = [(start, name, asked) for name, asked in start_versions(style)]
     loaded = None
     for place, name, asked in [*versions, (trained, cfg.name, style)]:
         if place != loaded:
-            which = "start" if place == start else "trained"
-            sampler.engine.load_weights(_weights(cfg, folder, module, start, which), -1)
+            weights = _start_weights(cfg, start) if place == start else _weights(module, place)
+            sampler.engine.load_weights(weights, -1)
             loaded = place
         policy = sampled(cfg, name, asked, place)
-        exchange = _exchange(trainer)
+        exchange = exchange_between(trainer.global_rank, trainer.world_size)
         sample_pools(sampler, policy, rows, plan, folder / "pools", exchange, replaces=True)
     if not trainer.is_global_zero:
         return {}
@@ -234,27 +236,18 @@ def _gain(cfg: DictConfig, summary: Mapping[str, Any]) -> dict[str, float]:
     return gain_per_million_tokens(rows[cfg.name], rows["start, single"], tokens)
 
 
-def _weights(
-    cfg: DictConfig, folder: Path, module: VPOModule, start: str, which: str
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """The weights of the start policy, or of the trained one (last or best)."""
+def _start_weights(cfg: DictConfig, start: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights of the start policy."""
+    model = load_model(
+        start, cfg.model.dtype, cfg.model.attention, trust_remote_code=build.trusts_code(cfg)
+    )
+    yield from model.state_dict().items()
+
+
+def _weights(module: VPOModule, place: str | Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights of the trained policy; those of a checkpoint are put into it before."""
     policy = cast(torch.nn.Module, module.policy)
-    if which == "start":
-        model = load_model(start, cfg.model.dtype, cfg.model.attention)
-        return iter(model.state_dict().items())
-    best = folder / "checkpoints" / "best.ckpt"
-    if cfg.evaluation.checkpoint == "best" and best.exists():
-        state = torch.load(best, map_location="cpu", weights_only=False)["state_dict"]
+    if str(place).endswith(".ckpt"):
+        state = torch.load(place, map_location="cpu", weights_only=False)["state_dict"]
         load_full_weights(policy, {k.removeprefix("policy."): v for k, v in state.items()})
     return full_weights(policy)
-
-
-def _exchange(trainer: L.Trainer) -> Exchange:
-    """How the processes of the trainer share prompts."""
-
-    def gather(value: Any) -> list[Any]:
-        shares: list[Any] = [None] * trainer.world_size
-        torch.distributed.all_gather_object(shares, value)
-        return shares
-
-    return ALONE if trainer.world_size == 1 else Exchange(trainer.global_rank, gather)

@@ -15,7 +15,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from tests.configs.test_yaml import composed
-from vpo_lightning import build, rules
+from vpo_lightning import build, methods, rules
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.lightning.objective import PolicyObjective
 from vpo_lightning.method_rules import check_method
@@ -78,7 +78,7 @@ MEANINGLESS = [
     ("task=eureqa", "evaluation.metrics.cover"),
     ("evaluation.metrics.ks=[0]", "evaluation.metrics.ks"),
 ]
-FILES = build.ablation_files()
+FILES = methods.ablation_files()
 
 
 @functools.cache
@@ -110,7 +110,7 @@ def test_a_setting_that_cannot_work_is_refused_from_the_config(overrides: str, k
 @pytest.mark.parametrize("overrides", [overrides for overrides, _ in METHODS])
 def test_no_rule_is_stricter_than_the_method(overrides: str) -> None:
     cfg = train_config(*overrides.split())
-    method = build.build_method(cfg.ablation, build.build_reward_vector(cfg))
+    method = methods.build_method(cfg.ablation, build.build_reward_vector(cfg))
     with pytest.raises(ConfigError, match="does not work"):
         rehearse(method, objectives(cfg), build.group_size(cfg))
 
@@ -147,7 +147,8 @@ def test_what_the_rules_let_pass_does_not_fail_at_the_first_rollouts(name: str) 
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # groups of one
-            found = rehearse(build.build_method(cfg.ablation, vector), kept, build.group_size(cfg))
+            method = methods.build_method(cfg.ablation, vector)
+            found = rehearse(method, kept, build.group_size(cfg))
         assert bool(found.any()) == (build.group_size(cfg) > 1)
         accepted += 1
     assert accepted >= 12
@@ -155,13 +156,13 @@ def test_what_the_rules_let_pass_does_not_fail_at_the_first_rollouts(name: str) 
 
 def test_a_group_of_one_is_warned_about() -> None:
     cfg = train_config("rollout.group_size=1")
-    method = build.build_method(cfg.ablation, build.build_reward_vector(cfg))
+    method = methods.build_method(cfg.ablation, build.build_reward_vector(cfg))
     with pytest.warns(UserWarning, match=r"rollout\.group_size=1"):
         rehearse(method, objectives(cfg), 1)
 
 
 def broken(cfg: DictConfig, **slots: Any) -> str:
-    method = build.build_method(cfg.ablation, build.build_reward_vector(cfg))
+    method = methods.build_method(cfg.ablation, build.build_reward_vector(cfg))
     with pytest.raises(ConfigError) as caught:
         rehearse(type(method)(**{**vars(method), **slots}), objectives(cfg), 4)
     return str(caught.value)

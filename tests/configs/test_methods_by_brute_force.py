@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from vpo_lightning import build
+from vpo_lightning import methods
 from vpo_lightning.rollout.credit import Method, reward_tensors, set_rewards
 from vpo_lightning.rollout.credit import advantages as credited
 
-FILES = build.ablation_files()
+FILES = methods.ablation_files()
 EPS = 1e-6
 Array = Any
 Groups = list[list[Array]]  # of each group, of each rollout: answers (n, K)
@@ -272,7 +272,7 @@ def found_by_us(
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_a_method_is_its_formula_on_odd_input(name: str, preset: str) -> None:
-    method = build.read_method(FILES[name], preset, {"m": 3, "trainer": {"max_steps": 5}})
+    method = methods.read_method(FILES[name], preset, {"m": 3, "trainer": {"max_steps": 5}})
     for seed, kind in itertools.product(range(5), VALUES):
         groups, size = odd_groups(name, method, kind, seed)
         lengths = np.random.default_rng(seed).integers(1, 9, (len(groups), size))

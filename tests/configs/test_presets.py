@@ -13,18 +13,19 @@ import torch
 from omegaconf import OmegaConf
 
 from tests.configs.test_yaml import composed
-from vpo_lightning import build
+from vpo_lightning import build, methods
 from vpo_lightning.core.gdpo import normalized_sums, whitened
 from vpo_lightning.evaluation.report.contents import report_page
 from vpo_lightning.evaluation.report.folders import find_runs
 from vpo_lightning.report_pictures import TaskPictures
 from vpo_lightning.rollout.credit import Method
+from vpo_lightning.run_loggers import build_loggers
 
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "golden" / "advantages.json").read_text()
 )
 SURROUNDINGS = {"m": 3, "trainer": {"max_steps": 10}}
-FILES = build.ablation_files()
+FILES = methods.ablation_files()
 VALUES = torch.tensor([[1.0, 0.0, 0.5, 0.25]], dtype=torch.float64)
 PUBLISHED = {
     "grpo": "grpo",
@@ -36,7 +37,7 @@ PUBLISHED = {
 
 
 def method(name: str, preset: str) -> Method:
-    return build.read_method(FILES[name], preset, SURROUNDINGS)
+    return methods.read_method(FILES[name], preset, SURROUNDINGS)
 
 
 def groups_of(case: dict[str, Any]) -> list[list[int]]:
@@ -127,7 +128,7 @@ def test_the_wandb_config_and_the_report_say_which_preset(
     cfg = composed("train", "preset=official", "logger=wandb", "logger.wandb.offline=true")
     cfg.name = "vpo"
     try:
-        logged = build.build_loggers(cfg, tmp_path)[-1].experiment.config.as_dict()
+        logged = build_loggers(cfg, tmp_path)[-1].experiment.config.as_dict()
     finally:
         wandb.finish()
     assert logged["preset"]["name"] == "official"

@@ -17,7 +17,8 @@ from vpo_lightning.core.gdpo import gdpo
 from vpo_lightning.core.scalarization import chebyshev_set_reward, set_reward
 from vpo_lightning.prompting import GoalConditioned, SingleAnswer
 from vpo_lightning.rollout.collector import RolloutCollector, fixed_weights
-from vpo_lightning.rollout.credit import Exchange, advantages, reward_tensors, standard_error
+from vpo_lightning.rollout.credit import advantages, reward_tensors, standard_error
+from vpo_lightning.rollout.exchange import Exchange
 
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "golden" / "advantages.json").read_text()

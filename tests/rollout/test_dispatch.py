@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_module
 from hydra.errors import InstantiationException
 
 from tests.rollout.scripted import ScriptedEngine
-from vpo_lightning import build
+from vpo_lightning import build, methods
 from vpo_lightning.config_errors import is_config_error
 from vpo_lightning.prompting import GoalConditioned, MultiAnswer
 from vpo_lightning.rollout.batch import RolloutGroup
@@ -36,7 +36,7 @@ TASKS = {
     "tool": "toolrl",
     "livecodebench": "livecodebench",
 }
-FILES = build.ablation_files()
+FILES = methods.ablation_files()
 TOLERANCE = 1e-9  # the reference computes rewards in float64 too
 
 
@@ -59,7 +59,7 @@ def method_of(case: dict[str, Any]) -> Method:
     given = truth_of(case).get("weights")
     name = "goal_conditioned" if given else "multi_rlvr" if m > 1 else "grpo"
     surroundings = {"m": m, "trainer": {"max_steps": 1}}
-    method = build.read_method(FILES[name], "official", surroundings)
+    method = methods.read_method(FILES[name], "official", surroundings)
     if given is None:
         return method
     return replace(method, weights=lambda counts, seeds, step: own(given, int(counts[0])))

@@ -20,8 +20,8 @@ from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.ahead import AheadSampler, SampledAhead, in_order
 from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch
 from vpo_lightning.rollout.collector import RolloutCollector
-from vpo_lightning.rollout.credit import Exchange
 from vpo_lightning.rollout.dynamic_sampling import collect_with_signal, credited_together
+from vpo_lightning.rollout.exchange import Exchange, exchange_between
 from vpo_lightning.rollout.minibatch import UpdatePlan, micro_batches
 from vpo_lightning.rollout.prompts import PromptStream
 from vpo_lightning.task import PromptRow
@@ -86,6 +86,11 @@ class RolloutDataModule(L.LightningDataModule):
         return Processes(trainer.global_rank, trainer.world_size)
 
     @property
+    def exchange(self) -> Exchange:
+        """How this process and the others see each other's values."""
+        return exchange_between(self.processes.rank, self.processes.world_size)
+
+    @property
     def module(self) -> VPOModule:
         """The module that is trained."""
         return cast("VPOModule", cast(L.Trainer, self.trainer).lightning_module)
@@ -113,8 +118,7 @@ class RolloutDataModule(L.LightningDataModule):
 
     def collect(self) -> RolloutBatch:
         """The next rollout batch of this process, and everything logged about it."""
-        processes, fetching = self.processes, 0.0
-        exchange = _exchange(processes) if processes.world_size > 1 else None
+        processes, exchange, fetching = self.processes, self.exchange, 0.0
         step = self.module.step
         self._restore(step)
         sampled = self.ahead.take(step)
@@ -135,7 +139,7 @@ class RolloutDataModule(L.LightningDataModule):
             ),
             self.prompts_per_step // processes.world_size,
             self.sampling_rounds,
-            lambda value: max(exchange.gather(value)) if exchange else value,
+            lambda value: max(exchange.gather(value)),
             lambda groups: credited_together(self.collector.method, groups, exchange),
         )
         batch.seconds["prompt"] += fetching
@@ -170,8 +174,7 @@ class RolloutDataModule(L.LightningDataModule):
         waiting = self.ahead.waiting
         if waiting is None:
             return {"prompts": self.prompts.state_dict()}
-        exchange = _exchange(self.processes)
-        shares = exchange.gather(waiting.completions)
+        shares = self.exchange.gather(waiting.completions)
         kept = {"version": waiting.version, "completions": in_order(shares)}
         return {"prompts": self._prompts_before, "ahead": kept}
 
@@ -188,19 +191,6 @@ class RolloutDataModule(L.LightningDataModule):
         rows = self.processes.slice(self.prompts.take(self.prompts_per_step))
         completions = self.processes.slice(kept["completions"])
         self.ahead.put(SampledAhead(step, kept["version"], rows, completions))
-
-
-def _exchange(processes: Processes) -> Exchange:
-    """How the processes see each other's groups."""
-
-    def gather(value: Any) -> list[Any]:
-        if processes.world_size == 1:
-            return [value]
-        shares: list[Any] = [None] * processes.world_size
-        torch.distributed.all_gather_object(shares, value)
-        return shares
-
-    return Exchange(processes.rank, gather)
 
 
 class _StepDataset(IterableDataset[MicroBatch]):

@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from vpo_lightning.core.seeding import derive_seed
 from vpo_lightning.core.types import TokenBatch
 from vpo_lightning.lightning.objective import PolicyObjective
+from vpo_lightning.lightning.step_record import StepRecord
 from vpo_lightning.policy.logprobs import Logprobs
 from vpo_lightning.policy.lora import adapted_layers
 from vpo_lightning.policy.reference import ReferencePolicy, evaluating
 from vpo_lightning.policy.sharding import is_sharded, shard
 from vpo_lightning.rollout.batch import MicroBatch, RolloutBatch, mean_metrics, sum_metrics
+from vpo_lightning.rollout.exchange import exchange_between
 from vpo_lightning.task import PromptRow
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class VPOModule(L.LightningModule):
     Attributes:
         step: Completed training steps, which is also the policy version.
         figures: What was logged about the last one.
+        record: What this process has noted about the present one.
     """
 
     def __init__(
@@ -88,11 +91,8 @@ class VPOModule(L.LightningModule):
         self._staleness = staleness
         self._reference: ReferencePolicy | None = None
         self.figures: dict[str, float] = {}
-        self._metrics: dict[str, float] = {}
-        self._sums: dict[str, Tensor] = {}
-        self._generated_tokens = 0
-        self._step_start = self._backward_start = self._validation_start = 0.0
-        self.seconds: dict[str, float] = {}
+        self.record = StepRecord()
+        self._backward_start = self._validation_start = 0.0
 
     def configure_model(self) -> None:
         """Loads the policy, and the reference if the loss needs one; FSDP shares them out."""
@@ -140,11 +140,9 @@ class VPOModule(L.LightningModule):
                 f"{self.step}: rollout.staleness={self._staleness} needs the weights handed over "
                 "before sampling"
             )
-        self._metrics.update(batch.metrics)
+        self.record.add_rollouts(batch)
         if self._staleness:
-            self._metrics["rollout/staleness"] = float(behind)
-        self._generated_tokens = sum(len(c.ids) for g in batch.groups for c in g.completions)
-        self.seconds.update(batch.seconds)
+            self.record.metrics["rollout/staleness"] = float(behind)
 
     def prepare(self, micro_batch: MicroBatch) -> MicroBatch:
         """Adds what is computed before the first update: old and reference log-probabilities."""
@@ -157,7 +155,7 @@ class VPOModule(L.LightningModule):
                 moved = replace(moved, reference_logprobs=logprobs)
             if not self._is_single_update:
                 moved = replace(moved, old_logprobs=self.policy_logprobs(moved.tokens))
-        self._add_seconds("reference", start)
+        self.record.add_seconds("reference", time.perf_counter() - start)
         return moved
 
     def policy_logprobs(self, tokens: TokenBatch) -> Tensor:
@@ -183,15 +181,14 @@ class VPOModule(L.LightningModule):
         policy = cast(nn.Module, self.policy)
         if batch.advantages.numel() == 0 and not is_sharded(policy):
             loss = sum((p.sum() * 0.0 for p in policy.parameters()), torch.zeros(()))
-            self._add_seconds("forward", start)
+            self.record.add_seconds("forward", time.perf_counter() - start)
             return cast(Tensor, loss)
         logprobs, entropy = self._logprobs(policy, batch.tokens)
         if batch.advantages.numel() == 0:
             return logprobs.sum()
         loss, sums = self._objective(batch, logprobs, entropy)
-        for key, value in sums.items():
-            self._sums[key] = self._sums.get(key, torch.zeros_like(value)) + value
-        self._add_seconds("forward", start)
+        self.record.add_sums(sums)
+        self.record.add_seconds("forward", time.perf_counter() - start)
         # Lightning divides by accumulate_grad_batches, and DDP averages over processes.
         scale = trainer.accumulate_grad_batches * trainer.world_size
         return loss / self._objective.divisor(batch) * scale
@@ -211,7 +208,7 @@ class VPOModule(L.LightningModule):
 
     def on_validation_end(self) -> None:
         """Stops the clock of validation."""
-        self._add_seconds("validation", self._validation_start)
+        self.record.add_seconds("validation", time.perf_counter() - self._validation_start)
 
     def on_before_backward(self, loss: Tensor) -> None:
         """Starts the clock of the backward pass."""
@@ -220,7 +217,7 @@ class VPOModule(L.LightningModule):
 
     def on_after_backward(self) -> None:
         """Stops the clock of the backward pass."""
-        self._add_seconds("backward", self._backward_start)
+        self.record.add_seconds("backward", time.perf_counter() - self._backward_start)
 
     def configure_gradient_clipping(
         self,
@@ -233,19 +230,17 @@ class VPOModule(L.LightningModule):
         limit = float("inf") if gradient_clip_val is None else float(gradient_clip_val)
         norm = nn.utils.clip_grad_norm_(self.parameters(), limit)
         full = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # type: ignore[operator]
-        self._metrics["train/grad_norm"] = float(full)
+        self.record.metrics["train/grad_norm"] = float(full)
 
     def on_train_epoch_start(self) -> None:
-        """Starts the clock of a training step."""
-        self._step_start = time.perf_counter()
-        self.seconds.clear()
-        self._sums.clear()
+        """Starts the record of a training step."""
+        self.record.begin()
 
     def on_train_epoch_end(self) -> None:
         """Counts the step and logs its figures: means over processes, sums for the loss."""
         self.step += 1
-        sums = {key: float(value) for key, value in self._sums.items()}
-        shares = self._from_all_processes((self.step_figures(), sums))
+        sums = {key: float(value) for key, value in self.record.sums.items()}
+        shares = self._from_all_processes((self.record.figures(), sums))
         metrics = {
             **mean_metrics([figures for figures, _ in shares]),
             **self._objective.metrics(sum_metrics([sums for _, sums in shares])),
@@ -253,7 +248,6 @@ class VPOModule(L.LightningModule):
         metrics["train/learning_rate"] = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
         self._log_step(metrics, self.step)
         self.figures = metrics
-        self._metrics.clear()
 
     def _log_step(self, metrics: Mapping[str, float], step: int) -> None:
         """Logs figures that are the same on every process."""
@@ -266,29 +260,8 @@ class VPOModule(L.LightningModule):
         One collective for a whole dictionary: processes may have different keys, for instance where
         none of a process's groups has a signal.
         """
-        world_size = cast(L.Trainer, self.trainer).world_size
-        if world_size == 1:
-            return [value]
-        shares: list[Any] = [None] * world_size
-        torch.distributed.all_gather_object(shares, value)
-        return shares
-
-    def step_figures(self) -> dict[str, float]:
-        """The figures of the step so far on this process: rollouts, gradient norm, timings."""
-        return {**self._metrics, **self._timings()}
-
-    def _timings(self) -> dict[str, float]:
-        total = time.perf_counter() - self._step_start - self.seconds.get("validation", 0.0)
-        work = ("generate", "score", "reference", "forward", "backward")
-        busy = sum(self.seconds.get(stage, 0.0) for stage in work)
-        metrics = {f"time/{stage}": self.seconds.get(stage, 0.0) for stage in work}
-        metrics["time/step"] = total
-        metrics["time/overhead_fraction"] = (total - busy) / total
-        metrics["time/tokens_per_second"] = self._generated_tokens / total
-        return metrics
-
-    def _add_seconds(self, stage: str, start: float) -> None:
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+        exchange = exchange_between(self.global_rank, cast(L.Trainer, self.trainer).world_size)
+        return exchange.gather(value)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Stores the number of completed steps; leaves out weights that do not change."""

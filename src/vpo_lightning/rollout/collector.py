@@ -15,7 +15,6 @@ from torch import Tensor
 from vpo_lightning.core.seeding import derive_seed
 from vpo_lightning.rollout.batch import RolloutBatch, RolloutGroup
 from vpo_lightning.rollout.credit import (
-    Exchange,
     Method,
     RewardTensors,
     advantages,
@@ -29,6 +28,7 @@ from vpo_lightning.rollout.engine import (
     RolloutEngine,
     SamplingSettings,
 )
+from vpo_lightning.rollout.exchange import Exchange
 from vpo_lightning.rollout.metrics import rollout_cost, rollout_metrics
 from vpo_lightning.scorer import Scorer
 from vpo_lightning.scoring import ScoredCompletion

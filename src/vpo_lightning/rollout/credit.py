@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
@@ -14,6 +13,7 @@ from torch.nn.functional import pad
 from vpo_lightning.core.masks import soft_overlong_penalty
 from vpo_lightning.core.validation import require_finite
 from vpo_lightning.prompting import PromptStyle
+from vpo_lightning.rollout.exchange import Exchange
 from vpo_lightning.scoring import RewardVector
 
 _ERROR_BLOCKS = 5
@@ -63,19 +63,6 @@ class RewardTensors:
     answer_mask: Bool[Tensor, "B G M"]
     objective_mask: Bool[Tensor, "B K"]
     lengths: Int[Tensor, "B G"]
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """How this process sees the groups of the others.
-
-    Attributes:
-        rank: Of this process.
-        gather: One value of each process, in the order of ranks; all processes call it.
-    """
-
-    rank: int
-    gather: Callable[[Any], list[Any]]
 
 
 def reward_tensors(

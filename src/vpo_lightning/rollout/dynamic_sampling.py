@@ -16,7 +16,8 @@ from torch.nn.functional import pad
 
 from vpo_lightning.core.signal import groups_with_contrast
 from vpo_lightning.rollout.batch import RolloutBatch, RolloutGroup
-from vpo_lightning.rollout.credit import Exchange, Method, advantages, reward_tensors
+from vpo_lightning.rollout.credit import Method, advantages, reward_tensors
+from vpo_lightning.rollout.exchange import Exchange
 from vpo_lightning.task import PromptRow
 
 

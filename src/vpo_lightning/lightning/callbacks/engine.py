@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -87,11 +86,9 @@ class RolloutEngineCallback(L.Callback):
         """
         engine = cast(RolloutEngine, self.engine)
         if self._data is not None:  # the engine may be sampling the next batch
-            waited = self._data.ahead.wait()
-            module.seconds["generate"] = module.seconds.get("generate", 0.0) + waited
+            module.record.add_seconds("generate", self._data.ahead.wait())
         if engine.version == version:
             return False
-        start = time.perf_counter()
         weights = full_weights(cast(nn.Module, module.policy), module.compute_dtype)
         try:
             within_seconds(
@@ -103,7 +100,6 @@ class RolloutEngineCallback(L.Callback):
             self.engine = None  # a thread may still be at work on it
             raise
         self._compare(module)
-        module.seconds["handover"] = time.perf_counter() - start
         return True
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ class StepProgress(ProgressBar):
         if not self._is_enabled:
             return
         module = cast(VPOModule, pl_module)
-        text = summary_line(module.step_figures())
+        text = summary_line(module.record.figures())
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
             self._bar.update(1)
