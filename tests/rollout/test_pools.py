@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from vpo_lightning.evaluation.pool import read_pools, write_pools
 from vpo_lightning.evaluation.pool_metrics import PoolMetrics
 from vpo_lightning.prompting import GoalConditioned, MultiAnswer, PromptStyle, SingleAnswer
 from vpo_lightning.rollout.engine import Completion, GenerationRequest, SamplingSettings
+from vpo_lightning.rollout.exchange import Exchange
 from vpo_lightning.rollout.pools import PoolSampler
 from vpo_lightning.scoring import RewardVector
 
@@ -123,3 +127,66 @@ def test_the_stated_weights_are_stored_with_the_pool(tmp_path: Path) -> None:
     ]
     write_pools(pools, tmp_path / "pools.parquet")
     assert read_pools(tmp_path / "pools.parquet") == pools
+
+
+class Counted:
+    """An engine whose completions have as many tokens as their prompt, and which counts its calls.
+
+    Attributes:
+        calls: Of `generate`.
+    """
+
+    version = 0
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def generate(
+        self, requests: Sequence[GenerationRequest], sampling: SamplingSettings
+    ) -> list[list[Completion]]:
+        self.calls += 1
+        return [
+            [Completion([1] * len(r.prompt_ids), [0.0] * len(r.prompt_ids), "[0, 0]", "eos")]
+            * len(r.seeds)
+            for r in requests
+        ]
+
+    def load_weights(self, weights: Any, version: int) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("lengths", [(8, 1), (2, None)], ids=["other lengths", "no prompts"])
+def test_processes_call_an_engine_that_they_share_equally_often(
+    lengths: tuple[int | None, ...],
+) -> None:
+    barrier, engines = threading.Barrier(2, timeout=10), [Counted(), Counted()]
+    said: list[Any] = [None, None]
+
+    def gather(rank: int, value: Any) -> list[Any]:
+        said[rank] = value
+        barrier.wait()
+        shares = list(said)
+        barrier.wait()
+        return shares
+
+    def sampled(rank: int) -> int:
+        length = lengths[rank]
+        sampler = PoolSampler(
+            TASK,
+            engines[rank],
+            lambda _: [0] * (length or 0),
+            6,
+            1,
+            num_tokens=16,
+            exchange=Exchange(rank, partial(gather, rank)),
+        )
+        rows = [] if length is None else TASK.rows("test")[:1]
+        return len(sampler.sample(rows, SingleAnswer(), SAMPLING))
+
+    with ThreadPoolExecutor() as pool:
+        counts = list(pool.map(sampled, (0, 1)))
+    assert counts == [length is not None for length in lengths]
+    assert engines[0].calls == engines[1].calls > 0

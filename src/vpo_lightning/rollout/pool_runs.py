@@ -10,13 +10,10 @@ from typing import Any
 from vpo_lightning.evaluation.pool import PromptPool
 from vpo_lightning.evaluation.pool_store import PoolStore, pool_name
 from vpo_lightning.prompting import PromptStyle
-from vpo_lightning.rollout.credit import Exchange
 from vpo_lightning.rollout.engine import SamplingSettings
+from vpo_lightning.rollout.exchange import ALONE, Exchange
 from vpo_lightning.rollout.pools import PoolSampler
 from vpo_lightning.task import PromptRow
-
-ALONE = Exchange(0, lambda value: [value])
-"""One process, which sees only itself."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def sample_pools(
         for number, seed in enumerate(plan.seeds):
             path = folder / pool_name(asked.policy, temperature, seed if number else None)
             store = PoolStore(path, _sampling(sampler, asked, settings, seed), replaces=replaces)
-            seeded = replace(sampler, seed=seed)
+            seeded = replace(sampler, seed=seed, exchange=exchange)
             _sample_missing(
                 store,
                 rows,

@@ -20,6 +20,7 @@ from vpo_lightning.rollout.engine import (
     RolloutEngine,
     SamplingSettings,
 )
+from vpo_lightning.rollout.exchange import ALONE, Exchange
 from vpo_lightning.scorer import Scorer
 from vpo_lightning.scoring import RewardVector
 from vpo_lightning.task import Objective, PromptRow, Task
@@ -44,6 +45,8 @@ class PoolSampler:
         num_tokens: A budget of completion tokens for each pool instead: completions are taken as
             long as they fit into it together, at least one.
         scorer: Scores answers; None scores them in this process, where a failure raises.
+        exchange: The processes that sample together, each its own prompts. They call the engine
+            equally often, because it may be one engine for several of them.
     """
 
     task: Task
@@ -55,6 +58,7 @@ class PoolSampler:
     reward_vector: RewardVector = field(default_factory=RewardVector)
     num_tokens: int | None = None
     scorer: Scorer | None = None
+    exchange: Exchange = ALONE
 
     def sample(
         self, rows: Sequence[PromptRow], prompt: PromptStyle, sampling: SamplingSettings
@@ -87,7 +91,7 @@ class PoolSampler:
         """The first completions of each prompt that fit into the budget together."""
         taken: list[list[_Call]] = [[] for _ in rows]
         unfinished, size, first = list(range(len(rows))), max(1, budget // sampling.max_tokens), 0
-        while unfinished:
+        while any(self.exchange.gather(bool(unfinished))):
             some = [rows[i] for i in unfinished]
             groups = self._calls(some, prompt, sampling, range(first, first + size))
             for i, group in zip(unfinished, groups, strict=True):
