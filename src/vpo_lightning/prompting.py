@@ -19,6 +19,11 @@ from vpo_lightning.task import PromptRow, Task
 Message = dict[str, str]
 
 
+def with_instruction(question: str, instruction: str) -> str:
+    """The question, then the instruction; behind several lines in a paragraph of its own."""
+    return question + ("\n\n" if "\n" in question else " ") + instruction
+
+
 class PromptStyle(ABC):
     """How a rollout is asked for and read.
 
@@ -45,8 +50,8 @@ class PromptStyle(ABC):
             weights: One weight per objective of the row, summing to 1; only used by a style that
                 shows weights.
         """
-        joint = " " if "\n" not in row.prompt else "\n\n"
-        user = {"role": "user", "content": row.prompt + joint + self.ask(task, row, weights)}
+        content = with_instruction(row.prompt, self.ask(task, row, weights))
+        user = {"role": "user", "content": content}
         system = task.system_prompt if row.system_prompt is None else row.system_prompt
         if system is None:
             return [user]

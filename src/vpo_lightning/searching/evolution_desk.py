@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import threading
 import time
-import uuid
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -27,6 +26,7 @@ from vpo_lightning.searching.problem import Problem
 from vpo_lightning.searching.search import Search
 from vpo_lightning.serving.api_error import ApiError
 from vpo_lightning.serving.app import ERROR_HANDLERS, read_body
+from vpo_lightning.serving.chat_reply import chat_reply
 from vpo_lightning.serving.chat_request import ChatRequest, Limits, parse_request
 
 _MOST_BYTES = 1 << 24
@@ -191,15 +191,4 @@ def _chat_body(sample: Mapping[str, Any]) -> dict[str, Any]:
     read, written = sample["prompt_tokens"], sample["completion_tokens"]
     message = {"role": "assistant", "content": sample["text"]}
     reason = "length" if sample["finish"] == "length" else "stop"
-    return {
-        "id": f"chatcmpl-{uuid.uuid4().hex}",
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": "policy",
-        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
-        "usage": {
-            "prompt_tokens": read,
-            "completion_tokens": written,
-            "total_tokens": read + written,
-        },
-    }
+    return chat_reply("policy", [{"message": message, "finish_reason": reason}], read, written)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from types import TracebackType
 
 import uvicorn
 from starlette.applications import Starlette
@@ -46,11 +45,6 @@ class LoopbackServer:
         self.url = f"http://127.0.0.1:{port}"
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *details: object) -> None:
         self._server.should_exit = True
         self._thread.join(_START_SECONDS)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +11,11 @@ from typing import Any
 from vpo_lightning.core.seeding import derive_seed
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.parsing import AnswerFormat, StopRule
-from vpo_lightning.prompting import Message
+from vpo_lightning.prompting import Message, with_instruction
 from vpo_lightning.rollout.engine import Completion, GenerationRequest, SamplingSettings
 from vpo_lightning.serving.api_error import ApiError
 from vpo_lightning.serving.batcher import Batcher
+from vpo_lightning.serving.chat_reply import chat_reply
 from vpo_lightning.serving.chat_request import ChatRequest, Limits
 
 
@@ -80,9 +79,8 @@ class ChatService:
             last = messages[-1]
             if last["role"] != "user":
                 raise ApiError(400, "answers: the last message must be the user's", "messages")
-            joint = " " if "\n" not in last["content"] else "\n\n"
             asked = self._instruction(request.answers)
-            messages[-1] = {**last, "content": last["content"] + joint + asked}
+            messages[-1] = {**last, "content": with_instruction(last["content"], asked)}
         try:
             ids = self.encode(messages)
         except ConfigError as error:
@@ -130,18 +128,7 @@ class ChatService:
                 for choice in self._answers(request.answers, chain, completion)
             ]
         written = sum(len(completion.ids) for completion in completions)
-        return {
-            "id": f"chatcmpl-{uuid.uuid4().hex}",
-            "object": "chat.completion",
-            "created": int(time.time()),
-            "model": self.model,
-            "choices": [{"index": i, **choice} for i, choice in enumerate(choices)],
-            "usage": {
-                "prompt_tokens": prompt,
-                "completion_tokens": written,
-                "total_tokens": prompt + written,
-            },
-        }
+        return chat_reply(self.model, choices, prompt, written)
 
     def _choice(self, request: ChatRequest, completion: Completion) -> dict[str, Any]:
         ends = [at for stop in request.stop if (at := completion.text.find(stop)) >= 0]
