@@ -15,10 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpo_lightning.core.metrics import pareto_mask
-from vpo_lightning.core.weights import sobol
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.evaluation.intervals import Estimate, estimate
 from vpo_lightning.evaluation.pool import PromptPool
+from vpo_lightning.evaluation.pool_metrics import PoolMetrics
 
 FLAT = 1e-9
 """Spread of rewards that counts as none."""
@@ -208,7 +208,7 @@ def _without_signal(found: Diagnosis) -> tuple[str, str]:
 
 def _values(rewards: Float[Tensor, "n K"]) -> tuple[float, float]:
     """E_w[max] of a pool, and the mean weight's value of its best answer."""
-    grid = sobol(rewards.shape[1], torch.tensor(0), num_draws=256)
+    grid = PoolMetrics().weight_grid(rewards.shape[1])
     scores = rewards @ grid.T
     return float(scores.amax(0).mean()), float(scores.mean(1).max())
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from vpo_lightning.core.weights import sobol
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.evaluation.pool_metrics import PoolMetrics
 from vpo_lightning.task import PromptRow, Task
 
-GRID_SIZE = 256
 FIGURES = ("expected_max", "best", "selected", "solved")
 # A reward smaller by less than this still reaches a threshold (rounding of fractions).
 _TOLERANCE = 1e-9
@@ -24,9 +22,9 @@ _TOLERANCE = 1e-9
 def weight_grid(num_objectives: int) -> NDArray[np.float64]:
     """The weights over K objectives that stand for unknown priorities (N, K).
 
-    The grid of the evaluation: scrambled Sobol points on the simplex, seed 0.
+    The grid of the evaluation by default: 256 scrambled Sobol points on the simplex, seed 0.
     """
-    return sobol(num_objectives, torch.tensor(0), num_draws=GRID_SIZE).double().numpy()
+    return PoolMetrics().weight_grid(num_objectives).numpy()
 
 
 @dataclass(frozen=True)
