@@ -65,11 +65,22 @@ def find_policy(policy: str) -> Deployed:
         label = f"{cfg.get('name') or folder.name}"
         return Deployed(str(folder / "policy"), label, run=folder, cfg=cfg)
     try:
+        check_model(policy)
+    except ConfigError as error:
+        raise ConfigError(f"{error}, a run folder, or http://host:port/v1") from error
+    return Deployed(policy, folder.name)
+
+
+def check_model(policy: str) -> None:
+    """Refuses a policy that is neither a model folder nor a Hub id.
+
+    Raises:
+        ConfigError: It is not there.
+    """
+    try:
         PretrainedModel(policy).check()
     except ConfigError as error:
-        reason = str(error).replace("model.path", "policy")
-        raise ConfigError(f"{reason}, a run folder, or http://host:port/v1") from error
-    return Deployed(policy, folder.name)
+        raise ConfigError(str(error).replace("model.path", "policy")) from error
 
 
 def prompt_style(deployed: Deployed, answers: int | None) -> PromptStyle:

@@ -12,11 +12,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from vpo_lightning import build, rules
+from vpo_lightning.deployed import check_model
 from vpo_lightning.entry import run
 from vpo_lightning.errors import ConfigError
-from vpo_lightning.evaluated import load_policy, refuse_missing
+from vpo_lightning.evaluated import load_policy
 from vpo_lightning.prompting import MultiAnswer, PromptStyle, SingleAnswer
-from vpo_lightning.task import PromptRow, Task
+from vpo_lightning.task import PromptRow, Task, first_rows
 
 if TYPE_CHECKING:
     from vpo_lightning.evaluation.diagnosis import Diagnosis
@@ -92,9 +93,8 @@ def _checked(cfg: DictConfig) -> tuple[Task, list[PromptRow]]:
     task.check()
     build.build_model_source(cfg).check()
     if cfg.policy is not None:
-        refuse_missing(str(cfg.policy))
-    rows = task.rows(cfg.split)
-    return task, [rows[i] for i in range(min(cfg.num_prompts, len(rows)))]
+        check_model(str(cfg.policy))
+    return task, first_rows(task.rows(cfg.split), cfg.num_prompts)
 
 
 def _sample(

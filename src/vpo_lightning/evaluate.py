@@ -72,8 +72,7 @@ def _check(cfg: DictConfig) -> None:
     task = build.build_task(cfg)
     task.check()
     vector = build.build_reward_vector(cfg)
-    counts = {len(vector.select(row.objectives)) for row in [task.rows("test")[0]]}
-    check_evaluation(cfg, task, counts)
+    check_evaluation(cfg, task, {len(vector.select(task.rows("test")[0].objectives))})
 
 
 def _sample(cfg: DictConfig, place: str, folder: Path) -> None:

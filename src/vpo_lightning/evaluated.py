@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning import build
+from vpo_lightning.deployed import check_model
 from vpo_lightning.errors import ConfigError
-from vpo_lightning.policy.loading import PretrainedModel
 
 if TYPE_CHECKING:
     from vpo_lightning.rollout.engine import RolloutEngine
@@ -69,7 +69,7 @@ def policy_place(cfg: DictConfig) -> str:
     """
     if cfg.policy is not None:
         if not is_checkpoint(str(cfg.policy)):
-            refuse_missing(str(cfg.policy))
+            check_model(str(cfg.policy))
         return str(cfg.policy)
     if cfg.run is None:
         return ""
@@ -118,15 +118,3 @@ def _checkpoint_weights(cfg: DictConfig, base: str, place: str) -> dict[str, Any
     policy = load_start_policy(base, build.build_model_source(cfg), cfg.seed)
     load_full_weights(policy, {key.removeprefix("policy."): v for key, v in state.items()})
     return dict(full_weights(policy))
-
-
-def refuse_missing(policy: str) -> None:
-    """Refuses a policy that is neither a model folder nor a Hub id.
-
-    Raises:
-        ConfigError: It is not there.
-    """
-    try:
-        PretrainedModel(policy).check()
-    except ConfigError as error:
-        raise ConfigError(str(error).replace("model.path", "policy")) from error

@@ -25,7 +25,7 @@ from vpo_lightning.rollout.engine import RolloutEngine
 from vpo_lightning.rollout.pool_runs import PoolPlan, Sampled
 from vpo_lightning.rollout.pools import PoolSampler
 from vpo_lightning.scorer import Scorer
-from vpo_lightning.task import PromptRow, Task
+from vpo_lightning.task import PromptRow, Task, first_rows
 
 _PIECE = 1 << 16  # bytes from both ends of a weight file that name its content
 
@@ -66,8 +66,7 @@ def seeds(cfg: DictConfig) -> list[int]:
 
 def test_rows(cfg: DictConfig, task: Task) -> list[PromptRow]:
     """The held-out prompts of the config."""
-    rows = task.rows("test")
-    return [rows[i] for i in range(min(cfg.evaluation.num_prompts, len(rows)))]
+    return first_rows(task.rows("test"), cfg.evaluation.num_prompts)
 
 
 def sampled(cfg: DictConfig, policy: str, style: PromptStyle, place: str | Path) -> Sampled:

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,7 +21,7 @@ from vpo_lightning.errors import ConfigError
 from vpo_lightning.launch import write_config
 from vpo_lightning.prompting import PromptStyle
 from vpo_lightning.searching.budget import Budget
-from vpo_lightning.task import PromptRow, Task
+from vpo_lightning.task import PromptRow, Task, first_rows
 
 _INTERRUPTED_STATUS = 130
 
@@ -51,7 +52,7 @@ def job(cfg: DictConfig) -> int:
         "policy_name": deployed.label,
         "split": cfg.split,
         "seed": cfg.seed,
-        "budget": {name: cfg.budget[name] for name in ("answers", "tokens", "calls", "seconds")},
+        "budget": asdict(budget),
     }
     finished = _search(cfg, folder, deployed, (task, rows, style), budget, description)
     print(f"results: {folder}", flush=True)
@@ -130,10 +131,9 @@ def _task(cfg: DictConfig, deployed: Deployed) -> Task:
 
 
 def _rows(cfg: DictConfig, task: Task) -> list[PromptRow]:
-    rows = task.rows(cfg.split)
     if not isinstance(cfg.prompts, int) or cfg.prompts < 1:
         raise ConfigError(f"prompts={cfg.prompts}: expected a whole number of at least 1")
-    return [rows[i] for i in range(min(cfg.prompts, len(rows)))]
+    return first_rows(task.rows(cfg.split), cfg.prompts)
 
 
 def _folder(cfg: DictConfig, deployed: Deployed) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from vpo_lightning.parsing import StopRule
@@ -152,14 +152,7 @@ def share_seconds(samples: Sequence[Sample], seconds: float) -> list[Sample]:
     """The samples of one call of an engine, with its wall time shared by their tokens."""
     total = sum(s.prompt_tokens + s.completion_tokens for s in samples) or 1
     return [
-        Sample(
-            s.ids,
-            s.text,
-            s.finish,
-            s.prompt_tokens,
-            s.completion_tokens,
-            seconds * (s.prompt_tokens + s.completion_tokens) / total,
-        )
+        replace(s, seconds=seconds * (s.prompt_tokens + s.completion_tokens) / total)
         for s in samples
     ]
 
