@@ -27,7 +27,7 @@ def check_evaluation(cfg: DictConfig, task: Task, num_objectives: set[int]) -> N
         )
     metrics = cfg.evaluation.metrics
     if cfg.evaluation.num_prompts:
-        names = [objective.name for objective in task.rows("train")[0].objectives]
+        names = [objective.name for objective in task.rows("test")[0].objectives]
         _check_names(metrics, names)
     for key, values in (
         ("ks", metrics.get("ks", [])),
