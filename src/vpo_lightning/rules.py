@@ -91,6 +91,7 @@ def check(cfg: DictConfig) -> None:
     build.build_prompt(cfg)
     counts = _numbers_of_objectives(cfg, task)
     check_method(cfg, counts)
+    _check_validation(cfg, task)
     check_evaluation(cfg, task, counts)
     source = build.build_model_source(cfg)
     source.check()
@@ -166,6 +167,20 @@ def _check_staleness(cfg: DictConfig) -> None:
     ):
         if is_wrong:
             raise ConfigError(f"rollout.staleness={cfg.rollout.staleness}: {what}")
+
+
+def _check_validation(cfg: DictConfig, task: Task) -> None:
+    """Refuses processes without a validation prompt: all of them log the figures together."""
+    if not cfg.trainer.validate_every:
+        return
+    processes = cfg.strategy.devices * cfg.strategy.num_nodes
+    prompts = min(cfg.trainer.validation_prompts, len(task.rows("test")))
+    if 0 < prompts < processes:
+        raise ConfigError(
+            f"trainer.validation_prompts={cfg.trainer.validation_prompts}: {prompts} for "
+            f"{processes} processes (strategy.devices x strategy.num_nodes); give each of them at "
+            "least one, or set trainer.validate_every=0"
+        )
 
 
 def _numbers_of_objectives(cfg: DictConfig, task: Task) -> set[int]:

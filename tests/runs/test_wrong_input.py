@@ -88,6 +88,8 @@ def test_a_wrong_setting_is_named(tmp_path: Path, override: str, named: str) -> 
 def test_processes_that_cannot_share_the_prompts_are_refused(tmp_path: Path) -> None:
     message = refused(tmp_path, "strategy=ddp", "rollout.prompts_per_step=7")
     assert "rollout.prompts_per_step" in message
+    message = refused(tmp_path, "strategy=ddp", "trainer.validation_prompts=1")
+    assert "trainer.validation_prompts=1" in message
 
 
 @pytest.mark.parametrize(
