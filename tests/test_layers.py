@@ -32,7 +32,7 @@ LAYERS: list[set[str]] = [
     | {"rules", "engine_choice", "method_rules", "evaluation_rules"},
     {"train", "warmup", "score", "score_lines", "rescore", "worker", "scoring_process"}
     | {"entry", "config_errors", "launch", "resume", "sweep", "training"}
-    | {"report", "report_pictures", "search", "serve", "deployed"}
+    | {"report", "report_pictures", "search", "serve", "deployed", "run_folder"}
     | {"evaluate", "evaluated", "pool_evaluation", "diagnose"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

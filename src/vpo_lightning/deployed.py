@@ -12,7 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 from vpo_lightning import build
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.policy.loading import PretrainedModel
+from vpo_lightning.policy.model_folder import check_model_folder
 from vpo_lightning.prompting import MultiAnswer, PromptStyle, SingleAnswer
+from vpo_lightning.run_folder import read_config
 
 if TYPE_CHECKING:
     from vpo_lightning.rollout.engine import RolloutEngine
@@ -60,8 +62,8 @@ def find_policy(policy: str) -> Deployed:
                 f"policy={policy}: the run has no policy/ yet; finish it by vpo-train "
                 f"run={policy} resume=true"
             )
-        cfg = OmegaConf.load(folder / "config.yaml")
-        assert isinstance(cfg, DictConfig)
+        check_model_folder(folder / "policy", f"policy={policy}/policy")
+        cfg = read_config(folder, f"policy={policy}")
         label = f"{cfg.get('name') or folder.name}"
         return Deployed(str(folder / "policy"), label, run=folder, cfg=cfg)
     try:
@@ -92,10 +94,12 @@ def prompt_style(deployed: Deployed, answers: int | None) -> PromptStyle:
             a run.
 
     Raises:
-        ConfigError: m < 1.
+        ConfigError: m is no number, or below 1.
     """
     if answers is None and deployed.cfg is not None:
         return build.build_prompt(deployed.cfg)
+    if answers is not None and not isinstance(answers, int):
+        raise ConfigError(f"m={answers}: expected a whole number of at least 1, or null")
     return SingleAnswer() if answers in (None, 1) else MultiAnswer(answers)  # type: ignore[arg-type]
 
 

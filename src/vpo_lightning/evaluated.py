@@ -11,6 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 from vpo_lightning import build
 from vpo_lightning.deployed import check_model
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.policy.model_folder import check_model_folder
+from vpo_lightning.run_folder import read_config
 
 if TYPE_CHECKING:
     from vpo_lightning.rollout.engine import RolloutEngine
@@ -28,11 +30,7 @@ def merged_with_run(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
     Raises:
         ConfigError: `run` is no run folder.
     """
-    path = Path(str(cfg.run)).expanduser() / "config.yaml"
-    if not path.is_file():
-        raise ConfigError(f"run={cfg.run}: no config.yaml there; give the folder of a started run")
-    merged = OmegaConf.load(path)
-    assert isinstance(merged, DictConfig)
+    merged = read_config(Path(str(cfg.run)).expanduser(), f"run={cfg.run}")
     keys = [override.partition("=")[0].lstrip("+~").partition("@")[0] for override in overrides]
     for key in (*OWN_KEYS, *keys):
         if not key.startswith("hydra"):
@@ -82,6 +80,7 @@ def policy_place(cfg: DictConfig) -> str:
             f"run={cfg.run}: it has no policy/ yet; give policy=<run>/checkpoints/last.ckpt, or "
             f"finish it by vpo-train run={cfg.run} resume=true"
         )
+    check_model_folder(folder / "policy", f"run={cfg.run}/policy")
     return str(folder / "policy")
 
 
@@ -100,7 +99,12 @@ def load_policy(cfg: DictConfig, place: str) -> tuple[RolloutEngine, Any, str]:
     import torch
 
     base = place if place and not is_checkpoint(place) else build.start_policy(cfg)
-    device = cfg.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = str(cfg.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device={device}: it cannot be used ({reason}); set cpu") from error
     engine = build.build_engine(cfg, base, device)
     if is_checkpoint(place):
         engine.load_weights(_checkpoint_weights(cfg, base, place).items(), version=0)
@@ -109,12 +113,10 @@ def load_policy(cfg: DictConfig, place: str) -> tuple[RolloutEngine, Any, str]:
 
 def _checkpoint_weights(cfg: DictConfig, base: str, place: str) -> dict[str, Any]:
     """The full weights of a checkpoint, which may hold adapters alone."""
-    import torch
-
     from vpo_lightning.policy.start import load_start_policy
-    from vpo_lightning.policy.weights import full_weights, load_full_weights
+    from vpo_lightning.policy.weights import full_weights, load_full_weights, read_checkpoint
 
-    state = torch.load(place, map_location="cpu", weights_only=False)["state_dict"]
+    state = read_checkpoint(place)["state_dict"]
     policy = load_start_policy(base, build.build_model_source(cfg), cfg.seed)
     load_full_weights(policy, {key.removeprefix("policy."): v for key, v in state.items()})
     return dict(full_weights(policy))

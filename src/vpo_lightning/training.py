@@ -31,7 +31,7 @@ from vpo_lightning.lightning.strategies import build_strategy
 from vpo_lightning.methods import build_method
 from vpo_lightning.policy.export import export_policy
 from vpo_lightning.policy.loading import load_model
-from vpo_lightning.policy.weights import full_weights, load_full_weights
+from vpo_lightning.policy.weights import full_weights, load_full_weights, read_checkpoint
 from vpo_lightning.pool_evaluation import (
     build_sampler,
     pool_plan,
@@ -180,7 +180,7 @@ def _forget_unfinished_steps(folder: Path, checkpoint: Path | None) -> None:
     """Removes what was logged after the checkpoint: the resumed run makes those steps again."""
     step = 0
     if checkpoint is not None:
-        step = torch.load(checkpoint, map_location="cpu", weights_only=False)["vpo_step"]
+        step = read_checkpoint(checkpoint)["vpo_step"]
     remove_metrics_after(folder, step)
     remove_rollouts_from(folder / "rollouts", step)
 

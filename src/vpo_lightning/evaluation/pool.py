@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from vpo_lightning.evaluation.files import readable_parquet
+
 SCHEMA = pa.schema(
     [
         ("prompt_id", pa.string()),
@@ -78,10 +80,20 @@ def write_pools(
 
 
 def read_sampling(path: Path) -> dict[str, Any]:
-    """How the answers of a file were sampled; empty if it does not say."""
-    return json.loads((pq.read_schema(path).metadata or {}).get(_SAMPLING, b"{}"))
+    """How the answers of a file were sampled; empty if it does not say.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    with readable_parquet(path):
+        return json.loads((pq.read_schema(path).metadata or {}).get(_SAMPLING, b"{}"))
 
 
 def read_pools(path: Path) -> list[PromptPool]:
-    """The pools of a file."""
-    return [PromptPool(**record) for record in pq.read_table(path).to_pylist()]
+    """The pools of a file.
+
+    Raises:
+        ConfigError: The file cannot be read, or holds something else.
+    """
+    with readable_parquet(path):
+        return [PromptPool(**record) for record in pq.read_table(path).to_pylist()]

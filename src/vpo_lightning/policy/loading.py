@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.policy.lora import LoraSettings
+from vpo_lightning.policy.model_folder import check_model_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 ATTENTIONS = ("sdpa", "eager", "flash_attention_2")
-_WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -80,7 +79,7 @@ class PretrainedModel:
         if self.made_by and is_path and not folder.exists():
             raise ConfigError(f"model.path={self.path}: no such folder; make it: {self.made_by}")
         if is_path:
-            _check_folder(folder, self.path)
+            check_model_folder(folder, f"model.path={self.path}")
         elif not _HUB_ID.fullmatch(self.path):
             raise ConfigError(
                 f"model.path={self.path}: no such folder, and not a Hub id (organisation/name); "
@@ -122,12 +121,13 @@ def load_model(
 
     from vpo_lightning.core.architecture import compute_norms_in_float64
 
-    model = AutoModelForCausalLM.from_pretrained(
-        expanded(folder),
-        dtype=getattr(torch, dtype),
-        attn_implementation=attention,
-        trust_remote_code=trust_remote_code,
-    )
+    with _loadable(folder):
+        model = AutoModelForCausalLM.from_pretrained(
+            expanded(folder),
+            dtype=getattr(torch, dtype),
+            attn_implementation=attention,
+            trust_remote_code=trust_remote_code,
+        )
     compute_norms_in_float64(model)
     return model
 
@@ -138,7 +138,18 @@ def load_tokenizer(
     """The tokenizer of a folder or Hub id."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(expanded(folder), trust_remote_code=trust_remote_code)
+    with _loadable(folder):
+        return AutoTokenizer.from_pretrained(expanded(folder), trust_remote_code=trust_remote_code)
+
+
+@contextmanager
+def _loadable(folder: str | Path) -> Iterator[None]:
+    """Says in one line which model it is that transformers cannot find or does not know."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"the model {folder} cannot be loaded: {reason}") from error
 
 
 def expanded(folder: str | Path) -> str:
@@ -224,30 +235,6 @@ def encode_messages(
 def _system(messages: Sequence[Mapping[str, str]], text: str | None) -> list[dict[str, str]]:
     has_one = any(message["role"] == "system" for message in messages)
     return [] if text is None or has_one else [{"role": "system", "content": text}]
-
-
-def _check_folder(folder: Path, given: str) -> None:
-    def refuse(missing: str) -> ConfigError:
-        return ConfigError(f"model.path={given}: {missing}; set model.path to a model folder")
-
-    if not folder.is_dir():
-        raise refuse("no such folder")
-    if not (folder / "config.json").is_file():
-        raise refuse("the folder has no config.json")
-    for name in _WEIGHT_FILES:
-        index = folder / f"{name}.index.json"
-        if index.is_file():
-            shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-            missing = [shard for shard in shards if not (folder / shard).is_file()]
-            if missing:
-                raise refuse(f"the folder has no {missing[0]}, which {index.name} lists")
-            break
-        if (folder / name).is_file():
-            break
-    else:
-        raise refuse(f"the folder has no weights ({' or '.join(_WEIGHT_FILES)})")
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-        raise refuse(f"the folder has no tokenizer ({' or '.join(_TOKENIZER_FILES)})")
 
 
 def _refuse_unknown_words(tokenizer: PreTrainedTokenizerBase, text: str, ids: list[int]) -> None:

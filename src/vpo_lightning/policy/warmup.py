@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from vpo_lightning.core.seeding import derive_seed
 from vpo_lightning.core.types import TokenBatch
+from vpo_lightning.errors import ConfigError
 from vpo_lightning.policy.forward import completion_logprobs, sharing_obstacle
 from vpo_lightning.policy.loading import (
     encode_messages,
@@ -72,6 +73,13 @@ class WarmupSettings:
     clip_norm: float = 1.0
     seed: int = 0
     encoding: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.singles + self.chains < 1:
+            raise ConfigError(
+                f"warmup.singles={self.singles} and warmup.chains={self.chains}: nothing to learn; "
+                "set one of them to at least 1"
+            )
 
     def key(self) -> dict[str, Any]:
         """What decides the result beside model and task, for a cache key."""

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
+from vpo_lightning.errors import ConfigError
 from vpo_lightning.policy.lora import adapted_layers, is_adapter, merged
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """A checkpoint of training, on the CPU.
+
+    Raises:
+        ConfigError: The file is none, or was cut short.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=False)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(
+            f"{path}: no readable checkpoint ({reason}); remove it, and training starts from the "
+            "beginning, or restore it"
+        ) from error
 
 
 def full_weights(

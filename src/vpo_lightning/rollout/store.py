@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from vpo_lightning.evaluation.files import readable_parquet
 from vpo_lightning.rollout.batch import RolloutBatch, RolloutGroup
 
 _ANSWER = pa.struct(
@@ -76,12 +77,15 @@ def read_rollouts(folder: Path) -> Iterator[dict[str, Any]]:
 
     Raises:
         FileNotFoundError: There is no parquet file.
+        ConfigError: A file cannot be read.
     """
     paths = sorted(folder.glob("*.parquet")) if folder.is_dir() else [folder]
     if not paths or not paths[0].exists():
         raise FileNotFoundError(f"{folder}: no rollouts (*.parquet) here")
     for path in paths:
-        yield from pq.read_table(path).to_pylist()
+        with readable_parquet(path):
+            records = pq.read_table(path).to_pylist()
+        yield from records
 
 
 def remove_rollouts_from(folder: Path, step: int) -> None:

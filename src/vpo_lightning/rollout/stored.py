@@ -15,6 +15,7 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.evaluation.files import readable_parquet
 from vpo_lightning.rollout.credit import RewardTensors, reward_tensors
 from vpo_lightning.scoring import RewardVector
 from vpo_lightning.task import Objective
@@ -165,11 +166,12 @@ def _files(path: Path) -> list[Path]:
 
 def _groups_of(file: Path) -> list[list[dict[str, Any]]]:
     """The records of a file group by group: a group begins with its rollout 0."""
-    parquet = pq.ParquetFile(file)
-    missing = sorted({*_COLUMNS, "answers"} - set(parquet.schema_arrow.names))
-    if missing:
-        raise ConfigError(f"{file}: no columns {missing}; expected a run's rollouts/*.parquet")
-    table = parquet.read(columns=[*_COLUMNS, _SLOTS])
+    with readable_parquet(file):
+        parquet = pq.ParquetFile(file)
+        missing = sorted({*_COLUMNS, "answers"} - set(parquet.schema_arrow.names))
+        if missing:
+            raise ConfigError(f"{file}: no columns {missing}; expected a run's rollouts/*.parquet")
+        table = parquet.read(columns=[*_COLUMNS, _SLOTS])
     lengths = pc.list_value_length(table["completion_ids"]).to_pylist()  # type: ignore[attr-defined]
     groups: list[list[dict[str, Any]]] = []
     records = table.drop_columns(["completion_ids"]).to_pylist()

@@ -10,6 +10,7 @@ from statistics import fmean
 import torch
 
 from vpo_lightning.core.metrics import expected_max_at_k, pairwise_diversity
+from vpo_lightning.errors import ConfigError
 from vpo_lightning.evaluation.intervals import Difference, paired
 from vpo_lightning.evaluation.pool import PromptPool, read_pools
 from vpo_lightning.evaluation.pool_metrics import PoolMetrics, deployed_expected_max
@@ -24,7 +25,7 @@ def paired_differences(
 ) -> dict[str, Difference]:
     """First minus second for each figure, prompt by prompt, each prompt a mean over the seeds.
 
-    Empty unless every evaluation has its pools, on at least two prompts that all of them share.
+    Empty unless every evaluation has its pools, whole, on at least two prompts that all share.
 
     Args:
         first: The evaluations of one method, one for each seed.
@@ -32,10 +33,13 @@ def paired_differences(
         keys: Figures of `headline_figures`.
         metrics: The weight grid and the size of a deployed set, as the evaluations had them.
     """
-    sides: list[list[Mapping[str, Mapping[str, float]]]] = [
-        [_values(entry.pools, keys, metrics) for entry in side if entry.pools]
-        for side in (first, second)
-    ]
+    try:
+        sides: list[list[Mapping[str, Mapping[str, float]]]] = [
+            [_values(entry.pools, keys, metrics) for entry in side if entry.pools]
+            for side in (first, second)
+        ]
+    except ConfigError:  # a pool file that is broken; the report goes on without the intervals
+        return {}
     if len(sides[0]) < len(first) or len(sides[1]) < len(second):
         return {}
     tables = [*sides[0], *sides[1]]
