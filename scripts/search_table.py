@@ -6,12 +6,15 @@ python scripts/search_table.py <run>/search/best_of_n <other run>/search/best_of
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from vpo_lightning.entry import reported
+from vpo_lightning.errors import ConfigError
 from vpo_lightning.searching.curves import AXES, interval, read_result, solved_by_one_only, value_at
 
 Result = dict[str, Any]
@@ -23,7 +26,7 @@ def table(results: Sequence[Result], figure: str, axis: str, budgets: Sequence[f
         [
             result["policy_name"],
             Path(result["policy"]).name,
-            result["name"],
+            str(result["name"]),
             *(_cell([value_at(p["curve"], axis, figure, b) for p in result["prompts"]])
               for b in budgets),
         ]
@@ -97,7 +100,21 @@ def main() -> None:
         "--exclusive", action="store_true", help="list prompts only one side solves"
     )
     given = parser.parse_args()
+    sys.exit(reported(lambda: show(given), sys.argv[1:]))
+
+
+def show(given: argparse.Namespace) -> int:
+    """Prints the tables that the command line asks for; the exit status."""
     results = [read_result(folder) for folder in given.folders]
+    names = {result["policy_name"] for result in results}
+    if given.baseline and given.baseline not in names:
+        raise ConfigError(
+            f"--baseline {given.baseline}: expected one of {', '.join(sorted(names))}"
+        )
+    for figure in given.figures:
+        if unknown := [r for r in results if figure not in r["figures"]]:
+            known = ", ".join(unknown[0]["figures"])
+            raise ConfigError(f"--figures {figure}: expected some of {known}")
     for figure in given.figures:
         print(f"\n{figure} by {given.axis}\n")
         print(table(results, figure, given.axis, given.budgets))
@@ -106,6 +123,7 @@ def main() -> None:
             print(differences(results, given.baseline, figure, given.axis, given.budgets))
     if given.exclusive:
         print(exclusive(results))
+    return 0
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from importlib import resources
+from typing import Any
 
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
@@ -19,13 +21,19 @@ from hydra.errors import (
 )
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from vpo_lightning.errors import ConfigError
 
+_PLACES = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOENT),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EFBIG),
+}
+"""What the system says about a file or folder that the user chose wrongly."""
+
 
 def is_config_error(error: BaseException) -> bool:
-    """Whether a user can mend the error by changing a config key or an input file.
+    """Whether a user can mend the error by changing a config key, an input file or a folder.
 
     An exception inside a component's constructor is one only if it is a ConfigError, or if the
     component could not be found or does not know one of its arguments.
@@ -33,7 +41,9 @@ def is_config_error(error: BaseException) -> bool:
     if isinstance(error, InstantiationException):
         cause = error.__cause__
         return cause is None or isinstance(cause, ConfigError | TypeError | ImportError)
-    return isinstance(error, ConfigError | HydraException | OmegaConfBaseException)
+    if isinstance(error, ConfigError | HydraException | OmegaConfBaseException):
+        return True
+    return isinstance(error, OSError) and error.errno in _PLACES
 
 
 def explain_config_error(
@@ -57,8 +67,15 @@ def explain_config_error(
             f"cannot read {given!r} ({reason}): expected key=value; put a value with special "
             f"characters in quotes: 'key=\"a (b)\"'"
         )
+    if isinstance(error, ConfigKeyError | ConfigAttributeError):
+        return (
+            f"{error.full_key}: the config has no such key; if it is a run's, its config.yaml is "
+            "incomplete or of another version"
+        )
     if isinstance(error, OmegaConfBaseException):
         return f"{error.full_key or 'config'}: {_lines(error)[0]}"
+    if isinstance(error, OSError):
+        return _place(error, arguments)
     unknown = re.match(r"Could not override '([^']*)'", str(error))
     if unknown and config_name is not None:
         return _unknown_key(unknown.group(1), config_name, arguments)
@@ -76,26 +93,49 @@ def explain_config_error(
     return "; ".join(_lines(error))
 
 
-def refuse_words_for_numbers(cfg: DictConfig) -> None:
-    """Refuses overrides with a word where the config has a number; called while Hydra runs.
+def refuse_other_types(cfg: DictConfig) -> None:
+    """Refuses overrides with a word or a list where the config has a number, and the like.
+
+    Called while Hydra runs. A number may stand for a list and a list for a number; everything may
+    be null, and what is null may be anything, but a setting of its own (no group) is one value.
 
     Raises:
-        ConfigError: Names the key, the word and the number.
+        ConfigError: Names the key, what was given, and what the config has.
     """
     hydra = HydraConfig.get()
-    given = OverridesParser.create().parse_overrides(list(hydra.overrides.task))
-    words = [o for o in given if isinstance(OmegaConf.select(cfg, o.key_or_group), str)]
-    if not words:
+    parsed = OverridesParser.create().parse_overrides(list(hydra.overrides.task))
+    groups = set(hydra.runtime.choices)
+    given = {o.key_or_group: o for o in parsed if o.key_or_group not in groups}
+    suspects = {
+        key: override
+        for key, override in given.items()
+        if not override.is_delete() and OmegaConf.select(cfg, key) is not None
+    }
+    if not suspects:
         return
-    others = [override.input_line or "" for override in given if override not in words]
+    others = [o.input_line or "" for o in parsed if o.key_or_group not in suspects]
     loader = GlobalHydra.instance().config_loader()
     own = loader.load_configuration(hydra.job.config_name, others, RunMode.RUN)
-    for override in words:
-        key, word = override.key_or_group, override.value()
-        number = OmegaConf.select(own, key)
-        is_number = isinstance(number, int | float) and not isinstance(number, bool)
-        if is_number and word != "auto":
-            raise ConfigError(f"{key}={word}: expected a number, such as {number}")
+    for key in suspects:
+        value = OmegaConf.select(cfg, key)
+        expected = _other_type(value, OmegaConf.select(own, key))
+        if key in own and own[key] is None and OmegaConf.is_config(value):
+            expected = "one value"
+        if expected:
+            raise ConfigError(f"{key}={value}: expected {expected}")
+
+
+def _other_type(value: Any, default: Any) -> str:
+    """What the config has at a key that `value` cannot stand for; "" if it can."""
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else "true or false"
+    if isinstance(default, int | float):
+        is_other = isinstance(value, str | bool) or OmegaConf.is_dict(value)
+        return f"a number, such as {default}" if is_other and value != "auto" else ""
+    if isinstance(default, DictConfig):
+        keys = ", ".join(map(str, default))
+        return "" if OmegaConf.is_dict(value) else f"a mapping with the keys {keys}"
+    return ""
 
 
 def group_options(group: str) -> list[str]:
@@ -113,6 +153,20 @@ def _instantiation(error: InstantiationException) -> str:
     key = re.search(r"full_key: (\S+)", str(error))
     text = "; ".join(line for line in _lines(error) if not line.startswith("full_key:"))
     return f"{key.group(1)}: {text}" if key else text
+
+
+def _place(error: OSError, arguments: Sequence[str]) -> str:
+    """What is wrong with a file or folder, and the argument that names it."""
+    reason = error.strerror or _lines(error)[0]
+    if error.filename is None:
+        return f"{reason}: free some space, or choose another folder"
+    file = str(error.filename)
+    given = {a: a.partition("=")[2] if "=" in a else a for a in arguments}
+    named = [a for a, place in given.items() if place and place in file]
+    subject = max(named, key=lambda a: len(given[a]), default="")
+    if subject and given[subject] != file:
+        return f"{subject}: {file}: {reason}; choose another place"
+    return f"{subject or file}: {reason}; choose another place"
 
 
 def _missing_config(error: MissingConfigException) -> str:

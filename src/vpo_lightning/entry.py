@@ -26,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from vpo_lightning.config_errors import (
     explain_config_error,
     is_config_error,
-    refuse_words_for_numbers,
+    refuse_other_types,
 )
 from vpo_lightning.errors import ConfigError
 
@@ -78,7 +78,7 @@ def run(job: Job, config_name: str, argv: Sequence[str] | None = None) -> int:
                 raise result
     except JobFailed as failed:
         return failed.status
-    except (ConfigError, HydraException, OmegaConfBaseException, ValueError) as error:
+    except (HydraException, OmegaConfBaseException, ValueError, OSError) as error:
         # A ValueError is Hydra's answer to contradicting flags as long as no job has begun.
         is_flag_error = type(error) is ValueError and not outcome
         if wants_traceback or not (is_config_error(error) or is_flag_error):
@@ -86,6 +86,22 @@ def run(job: Job, config_name: str, argv: Sequence[str] | None = None) -> int:
         print(explain_config_error(error, config_name, arguments), file=sys.stderr)
         return CONFIG_ERROR_STATUS
     return next((status for status in outcome if isinstance(status, int) and status), 0)
+
+
+def reported(command: Callable[[], int], arguments: Sequence[str]) -> int:
+    """The exit status of a command without Hydra; what a user can mend is one line and status 2.
+
+    Args:
+        command: Returns its exit status.
+        arguments: The command line, which may name the folder that cannot be used.
+    """
+    try:
+        return command()
+    except Exception as error:  # process boundary: everything else keeps its traceback
+        if not is_config_error(error) or os.environ.get("HYDRA_FULL_ERROR", "0") == "1":
+            raise
+        print(f"error: {explain_config_error(error, arguments=arguments)}", file=sys.stderr)
+        return CONFIG_ERROR_STATUS
 
 
 def _reporting(job: Job, outcome: list[int | Exception]) -> Callable[[DictConfig], None]:
@@ -99,7 +115,7 @@ def _reporting(job: Job, outcome: list[int | Exception]) -> Callable[[DictConfig
         is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
         try:
             _refuse_missing_values(cfg)
-            refuse_words_for_numbers(cfg)
+            refuse_other_types(cfg)
             status = job(cfg) or 0
         except Exception as error:  # process boundary: a sweep goes on, and only a status travels
             _remove_if_empty(Path(HydraConfig.get().runtime.output_dir))

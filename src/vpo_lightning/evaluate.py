@@ -40,7 +40,7 @@ def job(cfg: DictConfig) -> None:
         cfg = merged_with_run(cfg, HydraConfig.get().overrides.task)
     place = policy_place(cfg) if cfg.sample else str(cfg.policy or "")
     with open_dict(cfg):
-        cfg.name = cfg.name or _name(place)
+        cfg.name = str(cfg.name or _name(place))
     folder = _output(cfg)
     _check(cfg)
     import torch

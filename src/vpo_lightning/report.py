@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from vpo_lightning.entry import reported
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.evaluation.files import write_text
 from vpo_lightning.evaluation.report.browser import Pictures
@@ -20,16 +21,17 @@ ROLLOUTS = 200
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
-    options = _parser().parse_args(argv)
-    try:
-        _check(options)
-        if options.watch:
-            return _watch(options)
-        out = options.out or options.folders[0] / "report.html"
-        runs = write_report(options.folders, out, options.rollouts, pictures=_pictures(options))
-    except (ConfigError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    arguments = sys.argv[1:] if argv is None else argv
+    options = _parser().parse_args(arguments)
+    return reported(lambda: _report(options), arguments)
+
+
+def _report(options: argparse.Namespace) -> int:
+    _check(options)
+    if options.watch:
+        return _watch(options)
+    out = options.out or options.folders[0] / "report.html"
+    runs = write_report(options.folders, out, options.rollouts, pictures=_pictures(options))
     print(f"report of {runs} {'run' if runs == 1 else 'runs'}: {out}")
     return 0
 

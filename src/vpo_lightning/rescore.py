@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning import build, methods
+from vpo_lightning.entry import reported
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.evaluation.files import write_json, write_text
 from vpo_lightning.evaluation.rescore_page import STORED, page, text_table
+from vpo_lightning.run_folder import read_config
 from vpo_lightning.scoring import RewardVector
 
 if TYPE_CHECKING:
@@ -26,12 +28,14 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
-    options = _parser().parse_args(argv)
-    try:
-        report = _rescore(options)
-    except (ConfigError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    arguments = sys.argv[1:] if argv is None else argv
+    options = _parser().parse_args(arguments)
+    return reported(lambda: _report(options), arguments)
+
+
+def _report(options: argparse.Namespace) -> int:
+    _check(options)
+    report = _rescore(options)
     print(text_table(report))
     if options.out is not None:
         write_json(report, options.out / "rescore.json")
@@ -59,6 +63,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--resamples", type=int, default=4, help="weight draws for the variance")
     parser.add_argument("--seed", type=int, help="of the weights; default: the run's, else 0")
     return parser
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.resamples < 2:
+        raise ConfigError(f"--resamples {options.resamples}: a variance needs at least 2")
+    if options.seed is not None and options.seed < 0:
+        raise ConfigError(f"--seed {options.seed}: it must be at least 0")
+    folder = options.config_dir
+    if folder is not None and not (folder / "ablation").is_dir():
+        raise ConfigError(f"--config-dir {folder}: expected a folder with ablation/*.yaml")
 
 
 def _rescore(options: argparse.Namespace) -> dict[str, Any]:
@@ -144,9 +158,7 @@ def _run_config(path: Path) -> DictConfig:
     folder = path.parent if path.is_file() else path
     for place in (folder, folder.parent):
         if (place / "config.yaml").exists():
-            cfg = OmegaConf.load(place / "config.yaml")
-            assert isinstance(cfg, DictConfig)
-            return cfg
+            return read_config(place, str(path))
     return OmegaConf.create({})
 
 
@@ -157,7 +169,10 @@ def _reward_vector(given: str | None, run: DictConfig) -> RewardVector:
         return vector
     try:
         pairs = [pair.split("=") for pair in given.split(",")]
-        return replace(vector, weights={name: float(value) for name, value in pairs})
+        weights = {name: float(value) for name, value in pairs}
+        if not all(math.isfinite(weight) for weight in weights.values()):
+            raise ValueError(given)
+        return replace(vector, weights=weights)
     except ValueError as error:
         raise ConfigError(
             f"--weights {given}: expected name=number with commas, e.g. gold=1,diamond=2"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+import yaml
 
 from vpo_lightning import rules
+from vpo_lightning.entry import reported
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.launch import launch, write_config
+from vpo_lightning.run_folder import read_config
 
 _ALLOWED = ("trainer.max_steps=", "logger.")
 
@@ -22,21 +23,19 @@ def is_asked_for(arguments: Sequence[str]) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """Continues a run and returns the exit status; config errors are one line and status 2."""
-    try:
-        return _resume(arguments)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return reported(lambda: _resume(arguments), arguments)
 
 
 def _resume(arguments: Sequence[str]) -> int:
     folder, overrides = _parse(arguments)
-    if not (folder / "config.yaml").is_file():
-        raise ConfigError(f"run={folder}: no config.yaml there; give the folder of a started run")
-    cfg = OmegaConf.load(folder / "config.yaml")
-    assert isinstance(cfg, DictConfig)
+    cfg = read_config(folder, f"run={folder}")
     before = cfg.trainer.max_steps
-    cfg.merge_with_dotlist(list(overrides))
+    for override in overrides:
+        try:
+            cfg.merge_with_dotlist([override])
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{override}: cannot be read; expected key=value") from error
+    rules.check_ranges(cfg)
     from vpo_lightning.train import finished
 
     if finished(folder) and cfg.trainer.max_steps <= before:
@@ -63,4 +62,4 @@ def _parse(arguments: Sequence[str]) -> tuple[Path, list[str]]:
             )
     if values.get("resume", "").lower() != "true" or not values.get("run"):
         raise ConfigError("to continue a run give both: run=<folder> resume=true")
-    return Path(values["run"]), overrides
+    return Path(values["run"]).expanduser(), overrides

@@ -52,6 +52,7 @@ _POSITIVE = (
     "ablation.weights.alpha",
     "trainer.clip_grad_norm",
     "optimizer.build.lr",
+    "warmup.learning_rate",
     "evaluation.temperatures",
     "rollout.sampling.temperature",
 )

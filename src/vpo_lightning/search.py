@@ -14,12 +14,13 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from vpo_lightning import build
+from vpo_lightning import build, rules
 from vpo_lightning.deployed import Deployed, find_policy, load_codec, load_engine, prompt_style
 from vpo_lightning.entry import run
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.launch import write_config
 from vpo_lightning.prompting import PromptStyle
+from vpo_lightning.run_folder import read_config, read_status
 from vpo_lightning.searching.budget import Budget
 from vpo_lightning.task import PromptRow, Task, first_rows
 
@@ -33,9 +34,10 @@ def main() -> None:
 
 def job(cfg: DictConfig) -> int:
     """Runs one search and returns the exit status: 0, or 130 if it was asked to stop."""
+    rules.check_ranges(cfg)
     deployed = find_policy(cfg.policy)
     kind = HydraConfig.get().runtime.choices["search"]
-    cfg.name = cfg.name or kind
+    cfg.name = str(cfg.name or kind)
     task = _task(cfg, deployed)
     task.check()
     rows = _rows(cfg, task)
@@ -144,8 +146,6 @@ def _folder(cfg: DictConfig, deployed: Deployed) -> Path:
 
 def _claim(cfg: DictConfig, folder: Path) -> bool:
     """Makes the folder, or finds an interrupted search in it; False: it has finished already."""
-    import json
-
     cfg.out = str(folder)
     wanted = OmegaConf.to_container(cfg, resolve=True)
     assert isinstance(wanted, dict)
@@ -158,7 +158,7 @@ def _claim(cfg: DictConfig, folder: Path) -> bool:
             f"{folder} holds a search already; continue it with resume=true, or choose another "
             "name or out"
         )
-    stored = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    stored = OmegaConf.to_container(read_config(folder, f"out={folder}"))
     assert isinstance(stored, dict)
     changed = sorted(
         str(key)
@@ -170,8 +170,7 @@ def _claim(cfg: DictConfig, folder: Path) -> bool:
             f"{folder} holds a search with another config ({', '.join(changed)}); choose another "
             "name or out"
         )
-    result = folder / "result.json"
-    return not (result.exists() and json.loads(result.read_text())["status"] == "finished")
+    return read_status(folder / "result.json") != "finished"
 
 
 def _plain(node: DictConfig, without: str) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from vpo_lightning.deployed import Deployed, find_policy, load_codec, load_engine
+from vpo_lightning.entry import reported
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.parsing import AnswerFormat, NumberedTags
 
-_CONFIG_ERROR_STATUS = 2
 _STOP_SECONDS = 30
 
 
@@ -26,21 +26,21 @@ def main() -> None:
 def serve(arguments: Sequence[str]) -> int:
     """Serves until SIGINT or SIGTERM; the exit status."""
     options = _parser().parse_args(arguments)
-    try:
-        deployed = find_policy(options.policy)
-        if deployed.is_endpoint:
-            raise ConfigError(f"policy={options.policy}: it is an endpoint already")
-        key = _api_key(options.api_key_variable)
-        if options.engine == "auto":
-            options.engine = "hf" if shutil.which("vllm") is None else "vllm"
-        if options.engine == "vllm":
-            print("vLLM's own server; it knows no chains (the field `answers`)", flush=True)
-            command = vllm_command(deployed, options, key)
-            os.execvp(command[0], command)
-        return _serve(deployed, options, key)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return _CONFIG_ERROR_STATUS
+    return reported(lambda: _started(options), arguments)
+
+
+def _started(options: argparse.Namespace) -> int:
+    deployed = find_policy(options.policy)
+    if deployed.is_endpoint:
+        raise ConfigError(f"policy={options.policy}: it is an endpoint already")
+    key = _api_key(options.api_key_variable)
+    if options.engine == "auto":
+        options.engine = "hf" if shutil.which("vllm") is None else "vllm"
+    if options.engine == "vllm":
+        print("vLLM's own server; it knows no chains (the field `answers`)", flush=True)
+        command = vllm_command(deployed, options, key)
+        os.execvp(command[0], command)
+    return _serve(deployed, options, key)
 
 
 def vllm_command(deployed: Deployed, options: argparse.Namespace, key: str | None) -> list[str]:

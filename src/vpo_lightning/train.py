@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from vpo_lightning.engine_choice import choose_engine
 from vpo_lightning.entry import run
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.launch import launch, write_config
+from vpo_lightning.run_folder import read_config, read_status
 
 
 def main() -> None:
@@ -27,8 +27,7 @@ def main() -> None:
 def job(cfg: DictConfig) -> int:
     """Checks the config, starts the worker, returns its exit status."""
     folder = Path(HydraConfig.get().runtime.output_dir)
-    if cfg.name is None:
-        cfg.name = HydraConfig.get().runtime.choices["ablation"]
+    cfg.name = str(cfg.name or HydraConfig.get().runtime.choices["ablation"])
     chosen = choose_engine(cfg)
     if chosen:
         print(chosen)
@@ -54,7 +53,7 @@ def _refuse_other_run(cfg: DictConfig, folder: Path) -> None:
             f"vpo-train run={folder} resume=true"
         )
     wanted = OmegaConf.to_container(cfg, resolve=True)
-    stored = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    stored = OmegaConf.to_container(read_config(folder, f"hydra.sweep.dir={folder.parent}"))
     assert isinstance(wanted, dict)
     assert isinstance(stored, dict)
     changed = sorted(
@@ -71,8 +70,7 @@ def _refuse_other_run(cfg: DictConfig, folder: Path) -> None:
 
 def finished(folder: Path) -> bool:
     """Whether the folder holds a run that trained and evaluated to the end."""
-    path = folder / "summary.json"
-    return path.exists() and json.loads(path.read_text())["status"] == "finished"
+    return read_status(folder / "summary.json") == "finished"
 
 
 if __name__ == "__main__":

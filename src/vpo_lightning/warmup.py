@@ -6,7 +6,7 @@ import sys
 
 from omegaconf import DictConfig
 
-from vpo_lightning import build
+from vpo_lightning import build, rules
 from vpo_lightning.entry import run
 from vpo_lightning.errors import ConfigError
 
@@ -20,11 +20,12 @@ def job(cfg: DictConfig) -> None:
     """Trains the warm-up unless it is cached."""
     if not cfg.warmup:
         raise ConfigError("warmup=none: nothing to train; choose a warmup, e.g. warmup=maze")
-    if cfg.m < 1:
-        raise ConfigError(f"m={cfg.m}: it must be at least 1")
+    rules.check_ranges(cfg)
     build.build_task(cfg).check()
     import torch
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     if cfg.threads is not None:
         torch.set_num_threads(cfg.threads)
     print(build.start_policy(cfg))

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from omegaconf import DictConfig, OmegaConf
 
-from vpo_lightning.errors import ConfigError
+from vpo_lightning.config_errors import explain_config_error, is_config_error
 from vpo_lightning.launch import die_with_parent
 
 CONFIG_ERROR_STATUS = 2
@@ -42,8 +42,10 @@ def main() -> int:
     try:
         summary = train(cfg, folder)
         status = 0 if summary["status"] == "finished" else 130
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except Exception as error:  # process boundary: everything else keeps its traceback
+        if not is_config_error(error):
+            raise
+        print(f"error: {explain_config_error(error)}", file=sys.stderr)
         status = CONFIG_ERROR_STATUS
     finally:
         if "wandb" in sys.modules:

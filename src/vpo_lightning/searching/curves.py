@@ -110,8 +110,11 @@ def read_result(folder: Path) -> dict[str, Any]:
     """
     path = folder / "result.json"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for key in ("name", "policy", "policy_name", "figures", "prompts"):
+            result[key]
+        return result
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path}: no result of a search ({error}); run vpo-search first") from (
             error
         )
