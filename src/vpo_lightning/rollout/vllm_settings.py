@@ -29,8 +29,7 @@ class VLLMSettings:
             rest.
         cpu_kv_cache_gib: Size of the cache on a CPU, in GiB.
         tensor_parallel_size: Training processes of one node that share an engine, each with a part
-            of every matrix; divides the number of processes. On a CPU one such run at a time:
-            vLLM names the memory that they share after nothing but their ranks.
+            of every matrix; divides the number of processes.
         enforce_eager: Skip compilation and CUDA graphs: a faster start, slower tokens.
         sleep: Free the GPU memory of weights and cache after each call of `generate`; the weights
             wait in main memory.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import uuid
 import warnings
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -36,7 +38,11 @@ def start_vllm(
         if processes > 1:  # torchrun has set these; srun has not
             os.environ.setdefault("RANK", str(distributed.get_rank()))
             os.environ.setdefault("LOCAL_RANK", str(device.index or 0))
-        with _without_compilation() if arguments["enforce_eager"] else nullcontext():
+        shares_memory = device.type == "cpu" and arguments["tensor_parallel_size"] > 1
+        with (
+            _without_compilation() if arguments["enforce_eager"] else nullcontext(),
+            _memory_of_this_job() if shares_memory else nullcontext(),
+        ):
             from vllm import LLM
 
             return LLM(
@@ -55,6 +61,27 @@ def _without_compilation() -> Any:
     import torch._dynamo
 
     return torch._dynamo.config.patch(disable=True)
+
+
+@contextmanager
+def _memory_of_this_job() -> Iterator[None]:
+    """Names the memory that processes on a CPU share after their job.
+
+    vLLM names it after their ranks alone: a second job on the machine could not start, nor could a
+    job after one that was killed and left its memory behind.
+    """
+    from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed
+
+    words: list[str] = [uuid.uuid4().hex[:8]]
+    distributed.broadcast_object_list(words)
+    original = _CPUSHMDistributed.make_group_name
+    _CPUSHMDistributed.make_group_name = staticmethod(
+        lambda communicator: words[0] + original(communicator).replace("/", "")
+    )
+    try:
+        yield
+    finally:
+        _CPUSHMDistributed.make_group_name = staticmethod(original)
 
 
 def sharing_group(size: int) -> Any:
