@@ -101,3 +101,30 @@ class RolloutEngine(Protocol):
     def close(self) -> None:
         """Frees memory and processes."""
         ...
+
+
+def check_lengths(
+    requests: Sequence[GenerationRequest], max_tokens: int, positions: int, remedy: str
+) -> None:
+    """Refuses prompts that an engine cannot continue.
+
+    Args:
+        requests: What the engine is asked for.
+        max_tokens: Longest completion.
+        positions: Longest prompt and completion together, in tokens.
+        remedy: What raises that limit, beside shorter prompts and completions.
+
+    Raises:
+        ConfigError: A prompt and its completion do not fit.
+        ValueError: An empty prompt.
+    """
+    for request in requests:
+        length = len(request.prompt_ids)
+        if length == 0:
+            raise ValueError(f"request {request.id}: the prompt has no tokens")
+        if length + max_tokens > positions:
+            raise ConfigError(
+                f"request {request.id}: a prompt of {length} tokens and a completion of up to "
+                f"{max_tokens} exceed {positions} positions; lower rollout.sampling.max_tokens or "
+                f"rollout.max_prompt_tokens, or {remedy}"
+            )

@@ -19,8 +19,14 @@ from vpo_lightning.core.architecture import (
 )
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.decoding import EOS, STOP, DecodeBatch, Sampled, decode
-from vpo_lightning.rollout.engine import Completion, GenerationRequest, SamplingSettings
-from vpo_lightning.rollout.stopping import StopTexts, StopWatch
+from vpo_lightning.rollout.engine import (
+    Completion,
+    GenerationRequest,
+    SamplingSettings,
+    check_lengths,
+)
+from vpo_lightning.rollout.expected_weights import ExpectedWeights
+from vpo_lightning.rollout.stopping import StopTexts, StopWatch, end_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -96,8 +102,8 @@ class HFEngine:
         self._batch_tokens = batch_tokens
         self._device = torch.device(device)
         self._model: Any = model.to(self._device).eval().requires_grad_(False)
-        self._vocabulary = int(model.get_output_embeddings().weight.shape[0])
-        self._texts = StopTexts(tokenizer, self._vocabulary, self._device)
+        self._expected = ExpectedWeights(self._model)
+        self._texts = StopTexts(tokenizer, self._expected.vocabulary, self._device)
         self._ends = self._end_tokens(tokenizer)
         self._is_complete = True
 
@@ -134,24 +140,9 @@ class HFEngine:
         """
         self._is_complete = False
         own = self._model.state_dict()
-        missing = {tensor.data_ptr() for tensor in own.values() if tensor.numel()}
         with torch.no_grad():
-            for name, tensor in weights:
-                if name not in own:
-                    raise ValueError(
-                        f"weight {name!r} is unknown to the {type(self._model).__name__}; "
-                        f"expected names like {next(iter(own))!r}"
-                    )
-                if own[name].shape != tensor.shape:
-                    raise ValueError(
-                        f"weight {name!r} has shape {tuple(tensor.shape)}; expected "
-                        f"{tuple(own[name].shape)}"
-                    )
+            for name, tensor in self._expected.checked(weights):
                 own[name].copy_(tensor)
-                missing.discard(own[name].data_ptr())
-        lacking = [name for name, tensor in own.items() if tensor.data_ptr() in missing]
-        if lacking:
-            raise ValueError(f"weights of {len(lacking)} names did not come: {lacking[:5]}")
         self.version = version
         self._is_complete = True
 
@@ -161,31 +152,21 @@ class HFEngine:
         self._is_complete = False
 
     def _end_tokens(self, tokenizer: Any) -> Bool[Tensor, " V"]:
-        """Which tokens end a sequence: those of the generation config, and the tokenizer's own."""
+        """Which tokens of the vocabulary end a sequence, see `end_ids`."""
         named = getattr(self._model.generation_config, "eos_token_id", None)
-        ids = [] if named is None else [named] if isinstance(named, int) else list(named)
-        if tokenizer.eos_token_id is not None:
-            ids.append(tokenizer.eos_token_id)
-        ends = torch.zeros(self._vocabulary, dtype=torch.bool, device=self._device)
-        ends[ids] = True
+        ends = torch.zeros(self._expected.vocabulary, dtype=torch.bool, device=self._device)
+        ends[list(end_ids(named, tokenizer))] = True
         return ends
 
     def _check(self, requests: Sequence[GenerationRequest], sampling: SamplingSettings) -> None:
-        limit = self._model.config.max_position_embeddings
+        remedy = "choose a model with more positions"
+        check_lengths(requests, sampling.max_tokens, self._expected.positions, remedy)
         for request in requests:
-            length = len(request.prompt_ids)
-            if length == 0:
-                raise ValueError(f"request {request.id}: the prompt has no tokens")
-            if length + sampling.max_tokens > limit:
+            tokens = len(request.prompt_ids) + sampling.max_tokens
+            if tokens > self._batch_tokens:
                 raise ConfigError(
-                    f"request {request.id}: a prompt of {length} tokens and a completion of up to "
-                    f"{sampling.max_tokens} exceed the model's {limit} positions; lower "
-                    f"rollout.sampling.max_tokens or rollout.max_prompt_tokens"
-                )
-            if length + sampling.max_tokens > self._batch_tokens:
-                raise ConfigError(
-                    f"request {request.id}: one row of {length + sampling.max_tokens} tokens "
-                    f"exceeds engine.batch_tokens={self._batch_tokens}; raise it"
+                    f"request {request.id}: one row of {tokens} tokens exceeds "
+                    f"engine.batch_tokens={self._batch_tokens}; raise it"
                 )
 
     def _batches(

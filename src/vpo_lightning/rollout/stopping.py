@@ -20,6 +20,20 @@ if TYPE_CHECKING:
 _MARGIN = 4
 
 
+def end_ids(
+    generation_eos: int | Sequence[int] | None, tokenizer: PreTrainedTokenizerBase
+) -> frozenset[int]:
+    """The tokens that end a sequence: those of the generation config, and the tokenizer's own.
+
+    Args:
+        generation_eos: ``eos_token_id`` of the generation config.
+        tokenizer: Of the model.
+    """
+    named = [generation_eos] if isinstance(generation_eos, int) else list(generation_eos or ())
+    own = tokenizer.eos_token_id
+    return frozenset([*named, *([own] if isinstance(own, int) else [])])
+
+
 class StopTexts:
     """What each token of a vocabulary means for a stop text; tables are made once per text.
 

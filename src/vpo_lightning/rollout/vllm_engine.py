@@ -11,8 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from vpo_lightning.errors import ConfigError
-from vpo_lightning.rollout.engine import Completion, GenerationRequest, SamplingSettings
+from vpo_lightning.rollout.engine import (
+    Completion,
+    GenerationRequest,
+    SamplingSettings,
+    check_lengths,
+)
+from vpo_lightning.rollout.expected_weights import ExpectedWeights
 from vpo_lightning.rollout.stopping import StopTexts, StopWatch
 from vpo_lightning.rollout.vllm_sampling import completion, end_tokens, sampling_fields
 from vpo_lightning.rollout.vllm_settings import VLLMSettings, check_model, required_build
@@ -22,7 +27,6 @@ from vpo_lightning.rollout.vllm_start import (
     sharing_group,
     start_vllm,
 )
-from vpo_lightning.rollout.vllm_weights import ExpectedWeights
 
 
 class VLLMEngine:
@@ -66,7 +70,7 @@ class VLLMEngine:
         place = os.path.expanduser(model_folder)
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
         self.version = 0
-        self._expected = ExpectedWeights(place, trust_remote_code=trust_remote_code)
+        self._expected = ExpectedWeights.of_folder(place, trust_remote_code=trust_remote_code)
         self._max_model_len = self._settings.max_model_len or self._expected.positions
         self._ends = end_tokens(place, tokenizer, trust_remote_code=trust_remote_code)
         self._tokenizer = tokenizer
@@ -94,7 +98,8 @@ class VLLMEngine:
                 "the last load_weights failed, so the engine may hold a mixture of two "
                 "versions; load complete weights before generating"
             )
-        self._check(requests, sampling)
+        remedy = "raise engine.max_model_len if the model has more"
+        check_lengths(requests, sampling.max_tokens, self._max_model_len, remedy)
         self._wake()
         # An engine that several processes share works on the requests of all of them.
         shares = self._gather(list(requests))
@@ -166,8 +171,10 @@ class VLLMEngine:
                 for length, places in _grown(engine.step(), flat, sampled).items():
                     at = torch.tensor(places)
                     ended = watch.ended(sampled[at, length - 1], at, sampled, length)
-                    if bool(ended.any()):
-                        engine.abort_request([str(i) for i in at[ended].tolist()])
+                    # One by one: of several, vLLM frees the cache in the order of a set, which
+                    # differs between processes that share the engine and must keep in step.
+                    for i in at[ended].tolist():
+                        engine.abort_request([str(i)])
         finally:
             # After a failure nothing may be left over for the next call.
             engine.abort_request([str(i) for i in range(len(flat))])
@@ -186,19 +193,6 @@ class VLLMEngine:
                 params = SamplingParams(**fields, output_kind=RequestOutputKind.DELTA)
                 self._llm.llm_engine.add_request(str(index), prompt, params)
                 index += 1
-
-    def _check(self, requests: Sequence[GenerationRequest], sampling: SamplingSettings) -> None:
-        for request in requests:
-            length = len(request.prompt_ids)
-            if length == 0:
-                raise ValueError(f"request {request.id}: the prompt has no tokens")
-            if length + sampling.max_tokens > self._max_model_len:
-                raise ConfigError(
-                    f"request {request.id}: a prompt of {length} tokens and a completion of up to "
-                    f"{sampling.max_tokens} exceed the engine's {self._max_model_len} positions; "
-                    "lower rollout.sampling.max_tokens or rollout.max_prompt_tokens, or raise "
-                    "engine.max_model_len if the model has more"
-                )
 
     def _wake(self) -> None:
         if self._is_asleep:

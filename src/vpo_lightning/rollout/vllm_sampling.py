@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vpo_lightning.parsing import StopRule
 from vpo_lightning.rollout.engine import Completion, SamplingSettings
+from vpo_lightning.rollout.stopping import end_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -102,7 +103,7 @@ def end_tokens(
     *,
     trust_remote_code: bool = False,
 ) -> frozenset[int]:
-    """The tokens that end a sequence: those of the generation config, and the tokenizer's own."""
+    """The tokens that end a sequence of the model in a folder, see `end_ids`."""
     from transformers import AutoConfig, GenerationConfig
 
     try:
@@ -110,6 +111,4 @@ def end_tokens(
     except OSError:  # the folder has none: transformers makes it from the model's config
         config = AutoConfig.from_pretrained(str(model_folder), trust_remote_code=trust_remote_code)
         named = getattr(config, "eos_token_id", None)
-    ids = [] if named is None else [named] if isinstance(named, int) else list(named)
-    own = tokenizer.eos_token_id
-    return frozenset([*ids, *([own] if isinstance(own, int) else [])])
+    return end_ids(named, tokenizer)

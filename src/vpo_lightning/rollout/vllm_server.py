@@ -12,7 +12,13 @@ import torch
 from torch import Tensor, distributed
 
 from vpo_lightning.errors import ConfigError
-from vpo_lightning.rollout.engine import Completion, GenerationRequest, SamplingSettings
+from vpo_lightning.rollout.engine import (
+    Completion,
+    GenerationRequest,
+    SamplingSettings,
+    check_lengths,
+)
+from vpo_lightning.rollout.expected_weights import ExpectedWeights
 from vpo_lightning.rollout.vllm_sampling import (
     completion,
     end_tokens,
@@ -31,7 +37,6 @@ from vpo_lightning.rollout.vllm_server_pool import Patience, Sampled, ServerPool
 from vpo_lightning.rollout.vllm_server_settings import VLLMServerSettings
 from vpo_lightning.rollout.vllm_server_transfer import FileTransfer, WeightTransfer
 from vpo_lightning.rollout.vllm_settings import LOGPROBS_MODE, check_model
-from vpo_lightning.rollout.vllm_weights import ExpectedWeights
 
 T = TypeVar("T")
 
@@ -79,7 +84,7 @@ class VLLMServerEngine:
         self.version = 0
         self._tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
         self._ends = end_tokens(place, self._tokenizer, trust_remote_code=trust_remote_code)
-        self._expected = ExpectedWeights(place, trust_remote_code=trust_remote_code)
+        self._expected = ExpectedWeights.of_folder(place, trust_remote_code=trust_remote_code)
         self._rank = distributed.get_rank() if distributed.is_initialized() else 0
         self._is_complete = False
         carrier = NCCLTransfer(device) if checked.transfer == "nccl" else FileTransfer()
@@ -118,7 +123,9 @@ class VLLMServerEngine:
                 "the last load_weights failed, so no server has the current weights; hand over "
                 "weights before generating"
             )
-        self._check(requests, sampling)
+        # vLLM would shorten a completion that does not fit.
+        remedy = "start the servers with a larger --max-model-len"
+        check_lengths(requests, sampling.max_tokens, self._positions, remedy)
         bodies = [
             [self._body(request, seed, sampling) for seed in request.seeds] for request in requests
         ]
@@ -184,19 +191,6 @@ class VLLMServerEngine:
         if error is not None:
             raise error
         return value
-
-    def _check(self, requests: Sequence[GenerationRequest], sampling: SamplingSettings) -> None:
-        for request in requests:
-            length = len(request.prompt_ids)
-            if length == 0:
-                raise ValueError(f"request {request.id}: the prompt has no tokens")
-            if length + sampling.max_tokens > self._positions:  # vLLM would shorten the completion
-                raise ConfigError(
-                    f"request {request.id}: a prompt of {length} tokens and a completion of up to "
-                    f"{sampling.max_tokens} exceed the servers' {self._positions} positions; "
-                    "lower rollout.sampling.max_tokens or rollout.max_prompt_tokens, or start "
-                    "them with a larger --max-model-len"
-                )
 
     def _body(
         self, request: GenerationRequest, seed: int, sampling: SamplingSettings

@@ -1,4 +1,4 @@
-"""Which weights a model has by name and shape, without loading it."""
+"""Which weights an engine must be given: names and shapes of its model's."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ class ExpectedWeights:
     """Names and shapes of a model's weights, to check a stream of new ones against.
 
     Args:
-        model_folder: Folder or Hub id.
-        trust_remote_code: Run the Python code of the model's folder.
+        model: A causal language model of transformers.
 
     Attributes:
         positions: Longest prompt and completion together, in tokens.
         vocabulary: Number of tokens the model can sample.
     """
 
-    def __init__(self, model_folder: str, *, trust_remote_code: bool = False) -> None:
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        config = AutoConfig.from_pretrained(model_folder, trust_remote_code=trust_remote_code)
-        with torch.device("meta"):
-            model: Any = AutoModelForCausalLM.from_config(
-                config, trust_remote_code=trust_remote_code
-            )
+    def __init__(self, model: Any) -> None:
         self._shapes = {name: tuple(w.shape) for name, w in model.state_dict().items()}
         self._ties = _ties(model)
-        self.positions = int(config.get_text_config().max_position_embeddings)
+        self.positions = int(model.config.get_text_config().max_position_embeddings)
         self.vocabulary = int(model.get_output_embeddings().weight.shape[0])
+
+    @classmethod
+    def of_folder(cls, folder: str, *, trust_remote_code: bool = False) -> ExpectedWeights:
+        """Those of a model folder or Hub id, of which only the config is read."""
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        with torch.device("meta"):
+            return cls(
+                AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+            )
 
     def checked(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
         """The same weights, each once; a tied weight under every one of its names.
