@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +9,7 @@ import pytest
 import torch
 
 from tests.conftest import Train
+from tests.runs.killing import kill_at_step
 from tests.runs.records import metrics, sampled_ids, weights
 from vpo_lightning.rollout.store import read_rollouts
 
@@ -31,16 +29,7 @@ def test_a_killed_off_policy_run_continues_bit_for_bit_with_the_batch_it_had_sam
 ) -> None:
     assert train("hydra.run.dir=whole", *AHEAD).returncode == 0
     folder, whole = tmp_path / "killed", tmp_path / "whole"
-    command = train_command("hydra.run.dir=killed", *AHEAD)
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 200
-    while not (folder / "rollouts" / "step_000003_rank_0.parquet").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    time.sleep(0.5)
-    assert not (folder / "summary.json").exists()
+    kill_at_step(train_command("hydra.run.dir=killed", *AHEAD), folder, 3)
     resumed = train(f"run={folder}", "resume=true", small=False)
     assert resumed.returncode == 0, resumed.stderr
     assert metrics(folder) == metrics(whole)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 from tests.conftest import Train
+from tests.runs.killing import kill_at_step, wait_for
 from tests.runs.records import metrics, sampled_ids, weights
 from vpo_lightning.lightning.loggers import read_metrics
 from vpo_lightning.rollout.store import read_rollouts
@@ -72,14 +72,8 @@ def test_a_killed_run_continues_bit_for_bit(
 ) -> None:
     settings = (*updates, "trainer.max_steps=6")
     assert train("hydra.run.dir=whole", *settings).returncode == 0
-    command = train_command("hydra.run.dir=killed", *settings)
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
     folder = tmp_path / "killed"
-    _wait_for(lambda: (folder / "rollouts" / "step_000003_rank_0.parquet").exists())
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    time.sleep(0.5)
-    assert not (folder / "summary.json").exists()
+    kill_at_step(train_command("hydra.run.dir=killed", *settings), folder, 3)
     resumed = train(f"run={folder}", "resume=true", small=False)
     assert resumed.returncode == 0, resumed.stderr
     assert metrics(folder) == metrics(tmp_path / "whole")
@@ -97,7 +91,7 @@ def test_ctrl_c_leaves_a_valid_checkpoint_and_a_summary(
     command = train_command("hydra.run.dir=run", "trainer.max_steps=500")
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     folder = tmp_path / "run"
-    _wait_for(lambda: (folder / "rollouts" / "step_000002_rank_0.parquet").exists())
+    wait_for(lambda: (folder / "rollouts" / "step_000002_rank_0.parquet").exists())
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -110,10 +104,3 @@ def test_ctrl_c_leaves_a_valid_checkpoint_and_a_summary(
     resumed = train(f"run={folder}", "resume=true", f"trainer.max_steps={step + 1}", small=False)
     assert resumed.returncode == 0, resumed.stderr
     assert metrics(folder)[-1]["step"] == step + 1
-
-
-def _wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
