@@ -285,7 +285,7 @@ def test_lines_pass_from_standard_input_to_standard_output(tmp_path):
         (["task=musique", "input=empty.jsonl", "output=o"], "input=empty.jsonl: it holds no lines"),
         (["task=musique", "input=in.jsonl", "output=gone/o"], "output=gone/o: cannot be written"),
         (["task=musique", "input=in.jsonl", "output=."], "output=.: cannot be written"),
-        (["task=musique", "input=in.jsonl", "output=o", "dedup=maybe"], "dedup='maybe': expected"),
+        (["task=musique", "input=in.jsonl", "output=o", "dedup=maybe"], "dedup=maybe: expected"),
         (
             ["task=musique", "input=in.jsonl", "output=o", "task.test_seed=x"],
             "task.test_seed=x: expected a number",
