@@ -123,8 +123,8 @@ class EureqaTask(Task):
         return [_match(found, name) for found, name in zip(parse_names(answer), names, strict=True)]
 
     def vote(self, answer: str) -> str | None:
-        """The name of entity_A, which the story asks for."""
-        return parse_names(answer)[0].casefold() or None
+        """The name of entity_A, which the story asks for, as names are compared."""
+        return _normal(parse_names(answer)[0]) or None
 
     def is_parsed(self, answer: str) -> bool:
         """Whether at least one entity tag holds something."""
@@ -211,10 +211,11 @@ def _match(found: str, name: str) -> float:
     """Exact match of two names; an empty one matches nothing."""
     if not found or not name:
         return 0.0
-    left, right = (
-        normalize_text(text, drop_articles=True, split_underscores=True) for text in (found, name)
-    )
-    return float(left == right)
+    return float(_normal(found) == _normal(name))
+
+
+def _normal(name: str) -> str:
+    return normalize_text(name, drop_articles=True, split_underscores=True)
 
 
 def _ground_truth(fields: Fields) -> dict[str, Any]:

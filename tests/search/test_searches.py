@@ -24,6 +24,7 @@ from vpo_lightning.searching.problem import Problem
 from vpo_lightning.searching.quality import Guide, Solved
 from vpo_lightning.searching.rerank import Rerank, read_rating
 from vpo_lightning.searching.scores import AnswerScorer
+from vpo_lightning.tasks.eureqa.task import EureqaTask
 from vpo_lightning.tasks.maze.task import MazeTask
 
 
@@ -54,6 +55,22 @@ def test_the_majority_is_handed_over_whatever_its_reward(tmp_path: Path) -> None
     found = search_vectors(Rerank(by="majority"), texts, tmp_path, calls=6)
     assert found.curve.points["selected"] == [1.0, 1.0, 1.0, 1.0, 1.0, 0.25]
     assert found.failures["unparsed"] == 3
+
+
+def test_the_majority_is_one_of_answers_and_not_of_rewards(tmp_path: Path) -> None:
+    # Three different wrong answers earn the same; the right one is given twice.
+    task = EureqaTask()
+    row = task.rows("test")[0]
+    right = row.ground_truth["chain_entities"][0]
+    names = ["Nobody", "No One", right, "Nemo", f"The {right.upper().replace(' ', '_')}"]
+    policy = ScriptedPolicy([f"<entity_A>{name}</entity_A>" for name in names])
+    log = EventLog(tmp_path / "events.jsonl")
+    loop = SearchLoop(
+        Rerank(by="majority"), policy, AnswerScorer(task, None), Budget(calls=5), Solved(), log
+    )
+    problem = Problem(task, row, SingleAnswer(), policy, 0, Archive())
+    ((found,), _) = loop.search.run(loop, [problem], tmp_path)
+    assert found.curve.points["selected"] == [0.0, 0.0, 0.0, 0.0, 0.2]
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ from typing import Any
 from typing_extensions import override
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.evaluation.texts import normalised
 from vpo_lightning.searching.archive import Answer
 from vpo_lightning.searching.best_of_n import BestOfN
 from vpo_lightning.searching.budget import Spent
 from vpo_lightning.searching.endpoint import Endpoint, read_completion
 from vpo_lightning.searching.problem import Problem
+from vpo_lightning.task import Task
 
 _KINDS = ("weights", "majority", "judge")
 _NUMBER = re.compile(r"(?<![\d.])(10(?:\.0+)?|\d(?:\.\d+)?)(?![\d.])")
@@ -27,8 +29,9 @@ class Rerank(BestOfN):
 
     Attributes:
         by: ``weights``: by the weighted reward, for the given weights. ``majority``: the answer
-            that the task takes for the same most often (self-consistency), the first of equals.
-            ``judge``: by what a language model says, from 0 to 10.
+            given most often (self-consistency), the first of equals; the task says which are the
+            same by `Task.vote`, or else by a `duplicate_key` of its own, or else they are the same
+            words. ``judge``: by what a language model says, from 0 to 10.
         judge: The judge's endpoint, for ``by=judge``.
         judge_prompt: What it is asked; ``{question}`` and ``{answer}`` are filled in.
 
@@ -85,10 +88,23 @@ class Rerank(BestOfN):
         if self.by == "judge":
             return max(answers, key=lambda answer: -1.0 if answer.rating is None else answer.rating)
         readable = [answer for answer in answers if answer.flag not in ("missing", "unparsed")]
-        if not readable:
-            return answers[0]
-        counts = Counter(answer.key for answer in readable)
-        return max(readable, key=lambda answer: counts[answer.key])
+        ballots = [_ballot(problem.task, answer.text or "", answer.key) for answer in readable]
+        counts = Counter(ballot for ballot in ballots if ballot is not None)
+        if not counts:
+            return (readable or answers)[0]
+        (winner, _) = counts.most_common(1)[0]
+        return readable[ballots.index(winner)]
+
+
+def _ballot(task: Task, text: str, key: str) -> str | None:
+    """What an answer counts for: its vote, else what makes it a duplicate, else its words.
+
+    Never its rewards, which the duplicates of many tasks are told by: where answers are put to the
+    vote nobody knows them.
+    """
+    if type(task).vote is not Task.vote:
+        return task.vote(text)
+    return normalised(text) if type(task).duplicate_key is Task.duplicate_key else key
 
 
 def read_rating(text: str) -> float | None:
