@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ MANDATORY = {
 # Groups that another primary config than train.yaml composes.
 PRIMARY_OF = {"search": "search", "thresholds": "diagnose"}
 ELSEWHERE = {"search": ["policy=elsewhere"], "score": ["task=maze", "input=-", "output=-"]}
+TASKS = [option for group, option in GROUPS if group == "task"]
+EVALUATIONS = [option for group, option in GROUPS if group == "evaluation"]
 
 
 def composed(primary: str, *overrides: str) -> DictConfig:
@@ -102,3 +105,17 @@ def test_every_group_option_can_be_instantiated(group: str, option: str) -> None
     for node in outer_targets(resolved.get(group, resolved)):
         if not node["_target_"].startswith("lightning.pytorch.loggers"):
             assert instantiate(node) is not None
+
+
+@pytest.mark.parametrize(
+    ("group", "node"),
+    [*((name, "task") for name in TASKS), *((name, "evaluation.metrics") for name in EVALUATIONS)],
+)
+def test_every_setting_can_be_set_without_a_plus(group: str, node: str) -> None:
+    # Hydra takes only keys that the yaml has, and errors name keys to set.
+    option = f"{node.split('.')[0]}={group}"
+    settings = OmegaConf.select(
+        composed("train", option, *MANDATORY.get(("task", group), [])), node
+    )
+    target = get_object(settings["_target_"])
+    assert {field.name for field in fields(target) if field.init} <= set(settings)
