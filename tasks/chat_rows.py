@@ -47,10 +47,16 @@ def read_chat_row(record: Fields, sources: Sequence[str]) -> ChatRow:
     source = record.text("data_source")
     if source not in sources:
         raise record.error("data_source", f"is {source!r}; expected {' or '.join(sources)}")
-    messages = record.objects("prompt")
+    messages = [(m.text("role"), m.text("content")) for m in record.objects("prompt")]
     if not messages:
         raise record.error("prompt", "is empty; expected a list of messages")
-    system = next((m.text("content") for m in messages if m.text("role") == "system"), None)
+    roles = [role for role, _ in messages]
+    if roles not in (["user"], ["system", "user"]):
+        raise record.error(
+            "prompt",
+            f"has messages of {', '.join(roles)}; expected one of the user, behind one of the "
+            f"system or none",
+        )
     reward_model = record.inner("reward_model")
     truth = reward_model.values.get("ground_truth")
     if not isinstance(truth, Mapping):
@@ -60,7 +66,8 @@ def read_chat_row(record: Fields, sources: Sequence[str]) -> ChatRow:
                 truth = json.loads(truth)
             except ValueError as error:
                 raise reward_model.error("ground_truth", f"is not JSON ({error})") from error
-    return ChatRow(system, messages[-1].text("content"), truth)
+    system = messages[0][1] if len(messages) > 1 else None
+    return ChatRow(system, messages[-1][1], truth)
 
 
 def question_of(row: ChatRow, record: Fields, instruction_start: str) -> str:

@@ -269,6 +269,14 @@ def test_a_prefilled_think_block_counts_in_a_single_answer_only():
         ({"prompt": "x"}, "field prompt is 'x'; expected a list"),
         ({"prompt": []}, "field prompt is empty"),
         ({"prompt": [{"role": "system"}]}, r"field prompt\[0\]\.content is missing"),
+        (
+            {
+                "prompt": [
+                    {"role": role, "content": "x"} for role in ("system", "user", "assistant")
+                ]
+            },
+            "field prompt has messages of system, user, assistant; expected one of the user",
+        ),
         ({"reward_model": {}}, r"field reward_model\.ground_truth is missing"),
         ({"reward_model": {"ground_truth": "{cut"}}, r"reward_model\.ground_truth is not JSON"),
         ({"reward_model": {"ground_truth": {}}}, r"ground_truth\.tool_calls_json is missing"),
