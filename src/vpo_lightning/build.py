@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning.engine_choice import choose_engine
 from vpo_lightning.methods import build_method
+from vpo_lightning.policy.loading import CHAT_TEMPLATE_KWARGS
 from vpo_lightning.prompting import PromptStyle
 from vpo_lightning.scorer import Scorer, ScoringSettings
 from vpo_lightning.scoring import RewardVector
@@ -124,8 +125,12 @@ def build_encoder(cfg: DictConfig, folder: str) -> Callable[[list[dict[str, str]
 
 def chat_settings(cfg: DictConfig) -> dict[str, Any]:
     """What decides beside the tokenizer how messages become a prompt, in all uses of a policy."""
+    is_pretrained = OmegaConf.select(cfg, "model.path") is not None
+    otherwise = dict(CHAT_TEMPLATE_KWARGS) if is_pretrained else None
     found = {
-        "chat_template_kwargs": OmegaConf.select(cfg, "model.chat_template_kwargs"),
+        "chat_template_kwargs": OmegaConf.select(
+            cfg, "model.chat_template_kwargs", default=otherwise
+        ),
         "system_prompt": cfg.get("system_prompt"),
     }
     plain = OmegaConf.to_container(OmegaConf.create(found), resolve=True)

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vpo_lightning import build
 from vpo_lightning.errors import ConfigError
-from vpo_lightning.policy.loading import PretrainedModel
+from vpo_lightning.policy.loading import CHAT_TEMPLATE_KWARGS, PretrainedModel
 from vpo_lightning.policy.model_folder import check_model_folder
 from vpo_lightning.prompting import MultiAnswer, PromptStyle, SingleAnswer
 from vpo_lightning.run_folder import read_config
@@ -158,6 +158,13 @@ def load_codec(deployed: Deployed) -> Codec:
     from vpo_lightning.policy.loading import load_tokenizer
 
     trusted = deployed.from_run("model.trust_remote_code", False)
-    kwargs = deployed.from_run("model.chat_template_kwargs", {})
     system = deployed.from_run("system_prompt", None)
-    return Codec(load_tokenizer(deployed.place, trust_remote_code=trusted), kwargs, system)
+    tokenizer = load_tokenizer(deployed.place, trust_remote_code=trusted)
+    return Codec(tokenizer, template_kwargs(deployed), system)
+
+
+def template_kwargs(deployed: Deployed) -> dict[str, Any]:
+    """The variables of the chat template: those of training; for another model, no thinking."""
+    if deployed.cfg is None:
+        return dict(CHAT_TEMPLATE_KWARGS)
+    return build.chat_settings(deployed.cfg).get("chat_template_kwargs", {})

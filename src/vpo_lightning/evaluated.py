@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from vpo_lightning import build
 from vpo_lightning.deployed import check_model
@@ -108,7 +108,17 @@ def load_policy(cfg: DictConfig, place: str) -> tuple[RolloutEngine, Any, str]:
     engine = build.build_engine(cfg, base, device)
     if is_checkpoint(place):
         engine.load_weights(_checkpoint_weights(cfg, base, place).items(), version=0)
-    return engine, build.build_encoder(cfg, base), place or base
+    return engine, build.build_encoder(_describing(cfg, place), base), place or base
+
+
+def _describing(cfg: DictConfig, place: str) -> DictConfig:
+    """The config; for a model folder of its own not with the `model` of another one."""
+    if not place or is_checkpoint(place) or cfg.get("run") is not None:
+        return cfg
+    described = cfg.copy()
+    with open_dict(described):
+        described.model.path = place
+    return described
 
 
 def _checkpoint_weights(cfg: DictConfig, base: str, place: str) -> dict[str, Any]:

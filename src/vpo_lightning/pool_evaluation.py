@@ -73,7 +73,10 @@ def sampled(cfg: DictConfig, policy: str, style: PromptStyle, place: str | Path)
     """A policy by the weights in `place`, asked in a style."""
     plain = json.dumps(OmegaConf.to_container(cfg.task, resolve=True), sort_keys=True)
     task = hashlib.blake2b(plain.encode(), digest_size=8).hexdigest()
-    return Sampled(policy, style, {"model": fingerprint(place), "task": task})
+    facts = {"model": fingerprint(place), "task": task}
+    if cfg.get("system_prompt") is not None:
+        facts["system_prompt"] = str(cfg.system_prompt)
+    return Sampled(policy, style, facts)
 
 
 def fingerprint(place: str | Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -10,7 +11,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from vpo_lightning.deployed import Deployed, find_policy, load_codec, load_engine
+from vpo_lightning.deployed import (
+    Deployed,
+    find_policy,
+    load_codec,
+    load_engine,
+    template_kwargs,
+)
 from vpo_lightning.entry import reported
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.parsing import AnswerFormat, NumberedTags
@@ -59,7 +66,30 @@ def vllm_command(deployed: Deployed, options: argparse.Namespace, key: str | Non
         os.environ["VLLM_API_KEY"] = key
     name = options.name or deployed.label
     place = ["--host", options.host, "--port", str(options.port)]
-    return [program, "serve", deployed.place, *place, "--served-model-name", name]
+    prompting = _vllm_prompting(deployed)
+    return [program, "serve", deployed.place, *place, "--served-model-name", name, *prompting]
+
+
+def _vllm_prompting(deployed: Deployed) -> list[str]:
+    """What makes vLLM write prompts as training did: template variables, system prompt."""
+    variables = template_kwargs(deployed)
+    flags = ["--default-chat-template-kwargs", json.dumps(variables)] if variables else []
+    system = deployed.from_run("system_prompt", None)
+    if system is None:
+        return flags
+    template = load_codec(deployed).tokenizer.chat_template
+    return [*flags, "--chat-template", template_with_system(template, system)]
+
+
+def template_with_system(template: str, system: str) -> str:
+    """A chat template that puts a system message before messages without one."""
+    first = f"[{{'role': 'system', 'content': {json.dumps(system, ensure_ascii=False)}}}]"
+    return (
+        "{%- if not messages | selectattr('role', 'equalto', 'system') | list -%}"
+        f"{{%- set messages = {first} + messages -%}}"
+        "{%- endif -%}"
+        f"{template}"
+    )
 
 
 def _serve(deployed: Deployed, options: argparse.Namespace, key: str | None) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from scripts.soak_serve import ask, soak, start_server
-from vpo_lightning.deployed import Deployed
+from vpo_lightning.deployed import Deployed, load_codec
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.serve import serve, vllm_command
 
@@ -76,9 +78,37 @@ def test_vllm_serves_the_exported_policy_under_its_name(
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
     options = argparse.Namespace(host="127.0.0.1", port=8001, name=None)
     command = vllm_command(Deployed("run/policy", "vpo"), options, "secret")
-    place = ["--host", "127.0.0.1", "--port", "8001"]
-    assert command == [str(program), "serve", "run/policy", *place, "--served-model-name", "vpo"]
+    place = ["--host", "127.0.0.1", "--port", "8001", "--served-model-name", "vpo"]
+    thinking = ["--default-chat-template-kwargs", '{"enable_thinking": false}']
+    assert command == [str(program), "serve", "run/policy", *place, *thinking]
     assert os.environ["VLLM_API_KEY"] == "secret"  # not on a command line that all can read
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ConfigError, match="--engine hf"):
         vllm_command(Deployed("run/policy", "vpo"), options, None)
+
+
+def test_vllm_writes_prompts_as_training_did(
+    text_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "vllm"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    system = 'Sois bref, « s\'il te plaît » \\ {{ 😀 }}\nand "sharp".'
+    model = {"path": "x", "chat_template_kwargs": {"enable_thinking": True}}
+    cfg = OmegaConf.create({"model": model, "system_prompt": system})
+    deployed = Deployed(str(text_folder), "vpo", cfg=cfg)
+    options = argparse.Namespace(host="127.0.0.1", port=8001, name=None)
+    command = vllm_command(deployed, options, None)
+    flags = dict(zip(command[-4::2], command[-3::2], strict=True))
+    assert json.loads(flags["--default-chat-template-kwargs"]) == {"enable_thinking": True}
+    codec = load_codec(deployed)
+    user, own = {"role": "user", "content": "hello"}, {"role": "system", "content": "Own."}
+    for messages in ([user], [own, user]):
+        text = codec.tokenizer.apply_chat_template(
+            messages,
+            chat_template=flags["--chat-template"],
+            tokenize=False,
+            add_generation_prompt=True,
+        )
+        assert codec.tokenizer(text)["input_ids"] == codec.encode(messages)

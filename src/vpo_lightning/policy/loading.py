@@ -23,6 +23,9 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 ATTENTIONS = ("sdpa", "eager", "flash_attention_2")
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
+CHAT_TEMPLATE_KWARGS: Mapping[str, Any] = {"enable_thinking": False}
+"""Variables of the chat template where no config names any; only templates that think read them."""
+
 
 @dataclass(frozen=True)
 class PretrainedModel:
@@ -51,7 +54,7 @@ class PretrainedModel:
     attention: str = "sdpa"
     gradient_checkpointing: bool = False
     chat_template_kwargs: Mapping[str, Any] = field(
-        default_factory=lambda: {"enable_thinking": False}
+        default_factory=lambda: dict(CHAT_TEMPLATE_KWARGS)
     )
     prefill: str = ""
     trust_remote_code: bool = False
