@@ -18,6 +18,8 @@ from tests.report.written_runs import (
 )
 from vpo_lightning.evaluation.pool import read_pools, write_pools
 from vpo_lightning.evaluation.pool_store import pool_name
+from vpo_lightning.evaluation.report.curves import curves
+from vpo_lightning.evaluation.report.folders import Run
 from vpo_lightning.report import main
 
 HOSTILE = [
@@ -230,6 +232,41 @@ def test_searches_are_compared_at_equal_budget(tmp_path: Path) -> None:
     assert "vpo: best_of_n, not vpo: evolve: 1 (test-0)" in page.text
     assert "vpo: evolve, not vpo: best_of_n: 1 (test-2)" in page.text
     assert "30 10 1000" in page.text  # answers, calls, tokens with those of a judge
+
+
+def test_searches_with_policies_of_no_run_are_compared_too(tmp_path: Path) -> None:
+    run = write_maze_run(tmp_path / "run", steps=2)
+    write_search(run, "best_of_n", ["test-0"])
+    for name in ("best_of_n", "evolve"):  # as vpo-search policy=<model folder> leaves them
+        write_search(tmp_path / "outputs", name, ["test-1"], policy_name="smollm2")
+    unfinished = tmp_path / "outputs" / "search" / "mcts"
+    unfinished.mkdir()
+    (unfinished / "config.yaml").write_text("name: mcts\n")
+    (unfinished / "events.jsonl").write_text("{}\n")
+    page = report(tmp_path)
+    charts = {chart["unit"]: chart for chart in page.data["search"]}
+    assert list(charts["tokens"]["series"]) == [
+        "smollm2: best_of_n",
+        "smollm2: evolve",
+        "vpo: best_of_n",
+    ]
+    assert "smollm2: evolve, not vpo: best_of_n: 1 (test-1)" in page.text
+    statuses = {run["label"]: run["status"] for run in page.data["runs"]}
+    assert statuses == {
+        "vpo": "finished",
+        "mcts": "unfinished",
+        "smollm2: best_of_n": "searched",
+        "smollm2: evolve": "searched",
+    }
+    assert "the search has not ended yet" in page.text
+    assert report(tmp_path / "outputs" / "search").data["search"]
+
+
+def test_every_objective_of_a_problem_has_a_chart() -> None:
+    names = [f"tc_{i}" for i in range(16)]
+    run = Run(Path("run"), metrics=[{"step": 1, **{f"rollout/{n}": 0.5 for n in names}}])
+    run.label = "vpo"
+    assert [chart["title"] for chart in curves([run], {"vpo": names})] == names
 
 
 def test_a_folder_of_an_evaluation_is_a_run_without_training(sweep: Path, tmp_path: Path) -> None:

@@ -160,8 +160,8 @@ def write_text_run(folder: Path, texts: Sequence[str], **changes: Any) -> Path:
     return folder
 
 
-def write_search(folder: Path, name: str, solved: Sequence[str]) -> None:
-    """The result of a search with the policy of a run, as docs/search.md has it."""
+def write_search(folder: Path, name: str, solved: Sequence[str], policy_name: str = "vpo") -> None:
+    """What a search leaves in a folder that is named for it, as docs/search.md has it."""
     points = [
         {"budget": budget, "best": {"mean": budget / 40, "low": budget / 50, "high": budget / 30}}
         for budget in (3, 9, 30)
@@ -169,6 +169,7 @@ def write_search(folder: Path, name: str, solved: Sequence[str]) -> None:
     result = {
         "format": 1,
         "name": name,
+        "policy_name": policy_name,
         "status": "finished",
         "figures": ["best"],
         "spent": {
@@ -182,6 +183,8 @@ def write_search(folder: Path, name: str, solved: Sequence[str]) -> None:
     path = folder / "search" / name / "result.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(result))
+    path.with_name("config.yaml").write_text(f"name: {name}\n")
+    path.with_name("events.jsonl").write_text("{}\n")
 
 
 def _grpo(style: PromptStyle) -> Method:

@@ -49,8 +49,13 @@ def cost_table(summaries: Sequence[Mapping[str, Any]]) -> str:
     told = [s for s in summaries if (s.get("cost") or {}).get("generated_tokens")]
     if not told:
         return ""
-    head = ["run", "seed", "10^6 tokens generated", "trained", "scorer calls", "device-hours"]
-    head += ["peak MiB", *(f"{key} gained per 10^6 tokens" for key in SHOWN_GAINS)]
+    head = ["run", "seed", "10^6 tokens prompted", "generated", "trained", "scorer calls"]
+    head += [
+        "seconds by stage",
+        "device-hours",
+        "peak MiB",
+        *(f"{key} gained per 10^6 tokens" for key in SHOWN_GAINS),
+    ]
     return markdown_table(head, [_cost_row(summary) for summary in told])
 
 
@@ -58,12 +63,15 @@ def _cost_row(summary: Mapping[str, Any]) -> list[str]:
     cost, run = summary["cost"], summary["run"]
     gains = cost.get("gain_per_million_tokens") or {}
     peak = cost["device_mib"] or cost["process_mib"]
+    seconds = cost.get("seconds") or {}
     return [
         run["name"],
         str(run["seed"]),
+        f"{(cost.get('prompt_tokens') or 0) / 1e6:.3f}",
         f"{cost['generated_tokens'] / 1e6:.3f}",
         f"{cost['trained_tokens'] / 1e6:.3f}",
         str(cost["scorer_calls"]),
+        ", ".join(f"{stage} {value:.0f}" for stage, value in seconds.items() if value),
         f"{cost['device_hours']:.3f}",
         f"{peak:.0f}",
         *(f"{gains[key]:+.4f}" if key in gains else "" for key in SHOWN_GAINS),

@@ -35,6 +35,8 @@ from vpo_lightning.evaluation.report.searches import searches
 from vpo_lightning.evaluation.report.stored import objectives_of
 from vpo_lightning.evaluation.report.witness import witness_map
 
+_UNTRAINED = ("evaluated", "searched")
+
 
 def report_page(
     runs: Sequence[Run], pictures: Pictures, *, rollouts: int = 200, live: bool = False
@@ -118,6 +120,7 @@ def _view(
     match = headline.contest(runs, entries)
     gaps = {} if match is None else _gaps(match, runs[0])
     settings = list(dict.fromkeys(entry.setting for entry in entries))
+    trained = [run for run in runs if run.status not in _UNTRAINED]
     return {
         "title": _title(runs),
         "facts": _facts(runs),
@@ -130,7 +133,7 @@ def _view(
         ],
         "tables": [_table(entries, setting) for setting in settings],
         "runs": [_run_view(run) for run in runs],
-        "differences": differences({run.label: run.config for run in runs}),
+        "differences": differences({run.label: run.config for run in trained}),
         "costs": cost_table(runs),
         "notes": [(run.label, note) for run in runs for note in run.notes],
         "searches": found.get("table", []),
@@ -173,7 +176,7 @@ def _facts(runs: Sequence[Run]) -> list[str]:
         facts += [" and ".join(values)] if values else []
     steps = sorted({run.steps for run in runs})
     facts.append(f"{steps[0]} steps" if len(steps) == 1 else f"{steps[0]} to {steps[-1]} steps")
-    unfinished = sum(run.status not in ("finished", "evaluated") for run in runs)
+    unfinished = sum(run.status not in ("finished", *_UNTRAINED) for run in runs)
     return facts + ([f"{unfinished} not finished"] if unfinished else [])
 
 

@@ -55,6 +55,10 @@ def _cost(run: Run) -> dict[str, str]:
     for key, title in _COUNTS.items():
         if is_number(cost.get(key)):
             row[title] = f"{cost[key]:,.0f}"
+    stages = cost.get("seconds")
+    for stage, value in (stages if isinstance(stages, Mapping) else {}).items():
+        if is_number(value) and stage != "step":
+            row[f"in {stage}"] = f"{value:,.0f} s"
     seconds = run.summary.get("seconds") or {}
     for stage, value in seconds.items():
         if is_number(value):

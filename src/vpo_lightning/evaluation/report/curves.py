@@ -11,7 +11,7 @@ from vpo_lightning.evaluation.report.folders import Run
 
 MOST_POINTS = 2400  # of a chart; series with more than their share are means over bins
 LEAST_POINTS, LONGEST = 40, 240  # of a series
-_MOST_OBJECTIVES = 8
+_MOST_OBJECTIVES = 16  # as many as a LiveCodeBench problem has
 STAGES = ("generate", "score", "reference", "forward", "backward")
 
 
@@ -87,6 +87,10 @@ QUANTITIES = (
     ),
     Quantity("Seconds per step", "time/step", "Without validation.", _SPEED),
     Quantity("Tokens per second", "time/tokens_per_second", "Generated, over the step.", _SPEED),
+    Quantity("Tokens sampled", "cost/generated_tokens", "In a step, by all processes.", _SPEED),
+    Quantity("Scorer calls", "cost/scorer_calls", "Answers scored in a step.", _SPEED),
+    Quantity("Peak memory", "memory/process_mib", "Of the largest process so far, MiB.", _SPEED),
+    Quantity("Peak device memory", "memory/device_mib", "Of the fullest GPU, MiB.", _SPEED),
 )
 
 

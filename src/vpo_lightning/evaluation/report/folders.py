@@ -13,7 +13,9 @@ import yaml
 
 from vpo_lightning.errors import ConfigError
 
-_NOT_RUNS = {"checkpoints", "policy", "pools", "rollouts", "search", "wandb"}
+_NOT_RUNS = {"checkpoints", "policy", "pools", "rollouts", "wandb"}
+SEARCH_LOG = "events.jsonl"
+"""File of a folder that `vpo-search` wrote."""
 
 
 @dataclass
@@ -55,7 +57,10 @@ class Run:
 
     @property
     def status(self) -> str:
-        """``finished``, ``stopped``, ``evaluated`` (no training) or ``unfinished`` (or crashed)."""
+        """``finished``, ``stopped``, or ``unfinished`` (or crashed).
+
+        ``evaluated`` and ``searched`` without training.
+        """
         return str(self.summary.get("status", "unfinished"))
 
     @property
@@ -68,7 +73,7 @@ class Run:
 def find_runs(paths: Sequence[Path]) -> list[Run]:
     """The runs in or below the given folders, read and labelled, in the order of their paths.
 
-    A folder that `vpo-eval` wrote counts as a run without training.
+    A folder that `vpo-eval` or `vpo-search` wrote counts as a run without training.
 
     Raises:
         ConfigError: A path is no folder, or there is no run in any of them.
@@ -109,6 +114,8 @@ def _number(name: str) -> tuple[int, str]:
 def read_run(folder: Path) -> Run:
     """The small files of a run folder."""
     run = Run(folder)
+    if (folder / SEARCH_LOG).exists():
+        return _searched(run)
     if not (folder / "config.yaml").exists():  # an evaluation of some policy, no training
         run.evaluation = _read_json(run, "eval.json")
         run.summary = {"status": "evaluated"}
@@ -123,6 +130,17 @@ def read_run(folder: Path) -> Run:
     run.metrics = read_json_lines(folder / "metrics.jsonl")
     if not run.metrics:
         run.note("no training step has ended yet (metrics.jsonl is empty or missing)")
+    return run
+
+
+def _searched(run: Run) -> Run:
+    """A search with some policy as a run without training, named by policy and search."""
+    result = _read_json(run, "result.json")
+    names = [str(result[key]) for key in ("policy_name", "name") if result.get(key)]
+    run.config = {"name": ": ".join(names) or run.folder.name}
+    run.summary = {"status": "searched" if result else "unfinished"}
+    if not result:
+        run.note("the search has not ended yet (result.json is missing)")
     return run
 
 
@@ -168,7 +186,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     parts: list[list[str]] = [[run.method] for run in runs]
     for describe in (task_name, model_name, preset_name, _seed):
         values = [describe(run) for run in runs]
-        if several and len(set(values)) > 1:
+        if several and len({value for value in values if value}) > 1:
             for part, value in zip(parts, values, strict=True):
                 part.append(value)
     labels = [", ".join(word for word in part if word) for part in parts]

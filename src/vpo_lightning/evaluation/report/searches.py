@@ -21,7 +21,7 @@ _MOST_LISTED = 12  # prompts solved by one search and not by another
 
 
 def searches(runs: Sequence[Run]) -> dict[str, Any]:
-    """The budget curves of all searches in the run folders (``search/*/result.json``).
+    """The budget curves of all searches: folders of their own, and ``search/*/`` of runs.
 
     Returns:
         ``charts`` (``{"figure", "title", "unit", "series"}``), ``table`` (one row for each search)
@@ -59,15 +59,17 @@ def searches(runs: Sequence[Run]) -> dict[str, Any]:
 
 def _results(run: Run) -> list[tuple[str, dict[str, Any]]]:
     found: list[tuple[str, dict[str, Any]]] = []
-    for path in sorted(run.folder.glob("search/*/result.json")):
+    own = [run.folder / "result.json"] if run.status == "searched" else []
+    for path in [*own, *sorted(run.folder.glob("search/*/result.json"))]:
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            place = f"search/{path.parent.name}/result.json"
+            place = path.relative_to(run.folder)
             run.note(f"{place} could not be read ({first_line(error)})")
             continue
         if isinstance(result, dict):
-            found.append((f"{run.label}: {result.get('name', path.parent.name)}", result))
+            name = result.get("name", path.parent.name)
+            found.append((run.label if path in own else f"{run.label}: {name}", result))
     return found
 
 
