@@ -27,7 +27,7 @@ class ScriptedEngine:
     """Answers each prompt with the texts given for it, and keeps the requests."""
 
     def __init__(self, texts: Mapping[str, Sequence[str]]) -> None:
-        self.version = 0
+        self.version, self.positions = 0, 1024
         self.requests: list[GenerationRequest] = []
         self._texts = texts
 

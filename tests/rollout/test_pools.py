@@ -31,7 +31,7 @@ TASK = VectorTask(weights=(3.0, 1.0))
 class Obedient:
     """An engine that answers (share of x, share of y) as the prompt states them, and (.5, .5)."""
 
-    version = 0
+    version, positions = 0, 1024
 
     def __init__(self) -> None:
         self.prompts: list[str] = []
@@ -136,7 +136,7 @@ class Counted:
         calls: Of `generate`.
     """
 
-    version = 0
+    version, positions = 0, 1024
 
     def __init__(self) -> None:
         self.calls = 0

@@ -182,7 +182,7 @@ def test_a_completion_that_the_server_would_shorten_is_refused(engine: VLLMServe
 def test_a_request_that_the_server_refuses_is_an_error_with_its_text(
     engine: VLLMServerEngine,
 ) -> None:
-    engine._positions = 1000
+    engine.positions = 1000
     with pytest.raises(ConfigError, match="longer than the maximum model length"):
         engine.generate(requests(count=1, group=1, length=420), SAMPLING)
 

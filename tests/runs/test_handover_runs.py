@@ -34,3 +34,12 @@ def test_a_late_hand_over_stops_the_run(train: Train) -> None:
     assert run.returncode not in (0, None)
     assert "handing the weights of version 1 to the engine took longer" in run.stderr
     assert "rollout.handover.timeout=1e-09" in run.stderr
+
+
+def test_an_engine_of_few_positions_is_compared_after_shorter_prompts(
+    train: Train, tmp_path: Path
+) -> None:
+    # The long prompt and its completion are 176 tokens, the rollouts less than 100.
+    run = train("hydra.run.dir=run", "engine.batch_tokens=100", "trainer.max_steps=1")
+    assert run.returncode == 0, run.stderr
+    assert metrics(tmp_path / "run")[0]["rollout/logprob_mismatch"] < 1e-4

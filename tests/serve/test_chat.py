@@ -158,7 +158,7 @@ def test_an_api_key_is_needed_everywhere_but_for_health(text_folder: Path) -> No
 class SlowEngine:
     """Waits for a word before each batch, and fails for a prompt of its own choice."""
 
-    version = 0
+    version, positions = 0, 1024
 
     def __init__(self) -> None:
         self.go = threading.Event()

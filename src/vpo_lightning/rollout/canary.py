@@ -27,7 +27,7 @@ class Canary:
 
     Args:
         prompt_ids: A prompt of the task; repeated and cut to the two lengths.
-        positions: Longest prompt and completion together that the model takes, in tokens.
+        positions: Longest prompt and completion together that the engine takes, in tokens.
         temperature: Of the run's rollouts.
     """
 

@@ -87,6 +87,8 @@ class RolloutEngine(Protocol):
 
     version: int
     """Policy version of the weights in use; 0 for the start policy."""
+    positions: int
+    """Longest prompt and completion together that it takes, in tokens."""
 
     def generate(
         self, requests: Sequence[GenerationRequest], sampling: SamplingSettings

@@ -53,6 +53,8 @@ class HFEngine:
 
     Attributes:
         version: Policy version of the weights in use.
+        positions: Longest prompt and completion together that it takes, in tokens: the model's
+            positions, or `batch_tokens` where that is less.
 
     Raises:
         ConfigError: An attention function that cannot mask padded prompts, or a model family that
@@ -103,6 +105,7 @@ class HFEngine:
         self._device = torch.device(device)
         self._model: Any = model.to(self._device).eval().requires_grad_(False)
         self._expected = ExpectedWeights(self._model)
+        self.positions = min(self._expected.positions, batch_tokens)
         self._texts = StopTexts(tokenizer, self._expected.vocabulary, self._device)
         self._ends = self._end_tokens(tokenizer)
         self._is_complete = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ class ReplayEngine:
 
     def __init__(self, model_folder: str, *, path: str, **settings: Any) -> None:
         del model_folder, settings
+        self.positions = sys.maxsize
         self.version = 0
         self._completions: dict[tuple[int, str, int], Completion] = {}
         try:

@@ -45,6 +45,7 @@ class VLLMEngine:
 
     Attributes:
         version: Policy version of the weights in use.
+        positions: Longest prompt and completion together that it takes, in tokens.
 
     Raises:
         ConfigError: vLLM is not installed as it must be, or a setting is out of range.
@@ -71,13 +72,13 @@ class VLLMEngine:
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
         self.version = 0
         self._expected = ExpectedWeights.of_folder(place, trust_remote_code=trust_remote_code)
-        self._max_model_len = self._settings.max_model_len or self._expected.positions
+        self.positions = self._settings.max_model_len or self._expected.positions
         self._ends = end_tokens(place, tokenizer, trust_remote_code=trust_remote_code)
         self._tokenizer = tokenizer
         self._texts = StopTexts(tokenizer, self._expected.vocabulary, torch.device("cpu"))
         self._owns_group = not distributed.is_initialized()
         self._is_complete, self._is_asleep = True, False
-        arguments = self._settings.arguments(on_cpu=self._on_cpu, max_model_len=self._max_model_len)
+        arguments = self._settings.arguments(on_cpu=self._on_cpu, max_model_len=self.positions)
         self._llm: Any = start_vllm(
             place, dtype, torch.device(device), arguments, trust_remote_code=trust_remote_code
         )
@@ -99,7 +100,7 @@ class VLLMEngine:
                 "versions; load complete weights before generating"
             )
         remedy = "raise engine.max_model_len if the model has more"
-        check_lengths(requests, sampling.max_tokens, self._max_model_len, remedy)
+        check_lengths(requests, sampling.max_tokens, self.positions, remedy)
         self._wake()
         # An engine that several processes share works on the requests of all of them.
         shares = self._gather(list(requests))

@@ -61,6 +61,7 @@ class VLLMServerEngine:
 
     Attributes:
         version: Policy version of the weights in use.
+        positions: Longest prompt and completion together that all servers take, in tokens.
 
     Raises:
         ConfigError: Settings that do not fit the servers.
@@ -97,7 +98,7 @@ class VLLMServerEngine:
             "weight_transfer": checked.transfer,
         }
         try:
-            self._positions: int = self._on_rank_0(
+            self.positions: int = self._on_rank_0(
                 lambda: self._loop.run(self._pool.connect(wanted))
             )
             weights = _start_weights(place, dtype, trust_remote_code) if self._rank == 0 else ()
@@ -125,7 +126,7 @@ class VLLMServerEngine:
             )
         # vLLM would shorten a completion that does not fit.
         remedy = "start the servers with a larger --max-model-len"
-        check_lengths(requests, sampling.max_tokens, self._positions, remedy)
+        check_lengths(requests, sampling.max_tokens, self.positions, remedy)
         bodies = [
             [self._body(request, seed, sampling) for seed in request.seeds] for request in requests
         ]

@@ -54,9 +54,10 @@ class RolloutEngineCallback(L.Callback):
         data.collector.engine = self.engine
         if not isinstance(self.engine, ReplayEngine):
             row = data.collector.task.rows("train")[0]
-            positions = cast(Any, pl_module).policy.config.max_position_embeddings
             self._canary = Canary(
-                data.collector.encode_row(row), positions, data.collector.sampling.temperature
+                data.collector.encode_row(row),
+                self.engine.positions,
+                data.collector.sampling.temperature,
             )
         data.listeners.insert(0, self._note)
 
