@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -130,6 +131,22 @@ def test_any_model_folder_and_checkpoint_is_evaluated_within_a_token_budget(
     assert texts(tmp_path / "b" / "pools" / "vpo_T0.7.parquet") == texts(
         tmp_path / "a" / "pools" / "policy_T0.7.parquet"
     )
+
+
+def test_a_hundred_mazes_take_less_than_twenty_seconds(run_folder: Path, tmp_path: Path) -> None:
+    size = ("evaluation.num_prompts=100", "evaluation.num_answers=30")
+    score = "+evaluation.metrics.weights.gold_first={gold: 2, diamond: 1}"
+    done = evaluate(f"run={run_folder}", f"output={tmp_path}", SMALL[-1], *size)
+    assert done.returncode == 0, done.stderr
+    sampling = re.search(r"pools of 100 prompts in ([\d.]+) s", done.stdout)
+    assert sampling
+    started = time.perf_counter()
+    again = evaluate(f"run={run_folder}", f"output={tmp_path}", "sample=false", score, *size)
+    assert again.returncode == 0, again.stderr
+    # The figures' time holds the start of a process, which the model's is not counted in.
+    assert float(sampling[1]) + time.perf_counter() - started < 20
+    figures = json.loads((tmp_path / "eval.json").read_text())["evaluations"][0]["figures"]
+    assert figures["best@3/gold_first"]["mean"] > 0
 
 
 def test_wrong_input_is_one_line(
