@@ -58,6 +58,14 @@ def test_the_page_is_made_anew_when_a_run_goes_on_and_only_then(served: Folder) 
     assert served.get("/") == (200, "page 2")
 
 
+def test_a_search_that_is_given_itself_is_followed_too(tmp_path: Path) -> None:
+    page = LivePage([tmp_path], lambda: "page")
+    before = page.newest()
+    (tmp_path / "best_of_n").mkdir()
+    (tmp_path / "best_of_n" / "result.json").write_text("{}")
+    assert page.newest() != before
+
+
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "", "[::1]"])
 def test_other_hosts_are_refused(host: str, served: Folder) -> None:
     assert served.get("/", host.format(port=served.port) or " ")[0] == 403

@@ -12,7 +12,7 @@ from pathlib import Path
 from vpo_lightning.errors import ConfigError
 
 ADDRESS = "127.0.0.1"
-_WATCHED = ("metrics.jsonl", "summary.json", "eval.json", "search/*/result.json")
+_WATCHED = ("metrics.jsonl", "summary.json", "eval.json", "result.json")
 _REST = 5.0  # times what building a page took passes before the next one is built
 
 
