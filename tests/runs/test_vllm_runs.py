@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
 
 from tests.conftest import SMALL
 from tests.runs.records import metrics, sampled_ids
@@ -18,6 +19,7 @@ from vpo_lightning.launch import write_config
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 WORKER = Path(__file__).with_name("recorded_worker.py")
+SMOLLM2 = Path("~/.cache/vpo-lightning/models/smollm2_135m").expanduser()
 # Rounding of float32 sums in another order; measured up to 1e-5.
 ROUNDING = 1e-4
 SAME_GREEDY_TOKENS = """
@@ -148,3 +150,33 @@ def test_an_engine_built_before_the_group_of_processes_is_an_error(
     assert run.returncode != 0
     assert "build it in on_fit_start" in run.stderr
     assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.timeout(1200)  # on a machine that others use too
+def test_smollm2_takes_vpo_steps_with_adapters_and_an_engine_in_bfloat16(
+    train_command: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    assert SMOLLM2.is_dir(), "SmolLM2 is missing; run python scripts/get_smollm2.py"
+    folder = tmp_path / "run"
+    settings = ("task=maze", "experiment=maze_smoke", "engine=vllm", f"hydra.run.dir={folder}")
+    length = ("trainer.max_steps=3", "evaluation.num_prompts=0", "report_rollouts=null")
+    # Its first routes all miss the exit; their lengths differ, which is what it learns from here.
+    length = (*length, "rollout.soft_overlong_tokens=80")
+    run = subprocess.run(
+        train_command(*settings, *length, small=False),
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=1100,
+    )
+    assert run.returncode == 0, run.stderr
+    config = OmegaConf.load(folder / "config.yaml")
+    assert (config.model.dtype, config.model.lora.rank) == ("bfloat16", 8)
+    steps = metrics(folder)
+    assert len(steps) == 3
+    assert max(step["train/grad_norm"] for step in steps) > 0  # merged weights that have moved
+    mismatches = [step["rollout/logprob_mismatch"] for step in steps]
+    assert all(0 < mismatch < 0.5 for mismatch in mismatches)
+    peak = json.loads((folder / "summary.json").read_text())["cost"]["process_mib"]
+    print(f"SmolLM2 in bfloat16 with adapters: {max(mismatches):.3f} nats, {peak:.0f} MiB")
+    assert peak < 8 * 1024
