@@ -262,6 +262,16 @@ def test_searches_with_policies_of_no_run_are_compared_too(tmp_path: Path) -> No
     assert report(tmp_path / "outputs" / "search").data["search"]
 
 
+def test_equal_ids_of_other_prompts_are_not_compared(tmp_path: Path) -> None:
+    for name, size in (("best_of_n", 5), ("evolve", 7)):
+        write_search(tmp_path, name, [f"test-{size % 4}"])
+        config = tmp_path / "search" / name / "config.yaml"
+        config.write_text(f"task: {{_target_: Maze, size: {size}}}\nsplit: test\n")
+    assert "never by the other" not in report(tmp_path).text
+    config.write_text("task: {_target_: Maze, size: 5, seed: 0}\nsplit: test\n")  # a new key
+    assert "never by the other" in report(tmp_path).text
+
+
 def test_every_objective_of_a_problem_has_a_chart() -> None:
     names = [f"tc_{i}" for i in range(16)]
     run = Run(Path("run"), metrics=[{"step": 1, **{f"rollout/{n}": 0.5 for n in names}}])

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from itertools import permutations
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from vpo_lightning.evaluation.report.curves import is_number, rounded
 from vpo_lightning.evaluation.report.folders import Run, first_line
@@ -69,8 +72,26 @@ def _results(run: Run) -> list[tuple[str, dict[str, Any]]]:
             continue
         if isinstance(result, dict):
             name = result.get("name", path.parent.name)
-            found.append((run.label if path in own else f"{run.label}: {name}", result))
+            asked = _asked(path.with_name("config.yaml"))
+            label = run.label if path in own else f"{run.label}: {name}"
+            found.append((label, {**result, "asked": asked}))
     return found
+
+
+def _asked(path: Path) -> dict[str, Any]:
+    """Which prompts a search was about, as its config says: task and split."""
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    found = config if isinstance(config, dict) else {}
+    task = found.get("task")
+    return {**(task if isinstance(task, dict) else {}), "split": found.get("split")}
+
+
+def _are_same_prompts(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two searches agree in all that both say of their prompts: ids alone may repeat."""
+    return all(first[key] == second[key] for key in first.keys() & second.keys())
 
 
 def _series(points: Sequence[Mapping[str, Any]], figure: str) -> dict[str, list[float]]:
@@ -114,8 +135,11 @@ def _solved_by_one(results: Sequence[tuple[str, Mapping[str, Any]]]) -> list[dic
         label: {prompt["id"]: bool(prompt.get("solved")) for prompt in result.get("prompts") or []}
         for label, result in results
     }
+    asked = {label: result["asked"] for label, result in results}
     pairs: list[dict[str, Any]] = []
     for first, second in permutations(solved, 2):
+        if not _are_same_prompts(asked[first], asked[second]):
+            continue
         found = [
             prompt
             for prompt, is_solved in solved[first].items()
