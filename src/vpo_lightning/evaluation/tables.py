@@ -12,6 +12,7 @@ from rich.table import Table
 from vpo_lightning.evaluation.results import Evaluation, compare, shared_prompts
 
 _SHOWN_KS = ("1", "3", "10", "30")
+_WIDEST = 10_000  # columns: rich cuts cells off where a table is wider than its console
 _NAMES = {
     "deployed_expected_max": "E_w set",
     "deployed_cover": "set both",
@@ -67,6 +68,6 @@ def _rendered(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]])
         table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    console = Console(file=StringIO(), width=20 + 14 * len(columns))
+    console = Console(file=StringIO(), width=_WIDEST)
     console.print(table)
     return console.file.getvalue()  # type: ignore[attr-defined]
