@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,8 @@ def job(cfg: DictConfig) -> None:
     from vpo_lightning.pool_evaluation import write_results
 
     results = write_results(folder, build.build_pool_metrics(cfg), cfg.name, _others(cfg))
+    for line in other_prompts(results.compared):
+        print(line, file=sys.stderr)
     print(_report(results))
     print(f"results: {folder / 'eval.json'}", flush=True)
 
@@ -127,6 +130,21 @@ def _others(cfg: DictConfig) -> list[Evaluation]:
         for folder in cfg.compare
         for evaluation in read_evaluations(Path(str(folder)).expanduser(), metrics)
     ]
+
+
+def other_prompts(compared: Sequence[tuple[Evaluation, Evaluation]]) -> list[str]:
+    """A line for each pair whose pools name different tasks: ids may be equal by chance there."""
+    from vpo_lightning.evaluation.pool import read_sampling
+
+    lines: list[str] = []
+    for pair in compared:
+        tasks = {read_sampling(evaluation.files[0]).get("task") for evaluation in pair} - {None}
+        if len(tasks) > 1:
+            lines.append(
+                f"{pair[1].policy}: its answers were sampled with other settings of task; are "
+                "these the same prompts? They are paired by their ids"
+            )
+    return lines
 
 
 def _report(results: Results) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from vpo_lightning.errors import ConfigError
+from vpo_lightning.evaluate import other_prompts
 from vpo_lightning.evaluation.pool import PromptPool, read_pools, read_sampling, write_pools
 from vpo_lightning.evaluation.pool_metrics import PoolMetrics
 from vpo_lightning.evaluation.pool_store import PoolStore, policy_and_temperature, pool_name
@@ -150,3 +151,12 @@ def test_evaluations_are_read_from_files_alone(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match=r"no pools/\*\.parquet"):
         read_evaluations(folder, METRICS)
+
+
+def test_a_comparison_says_where_equal_ids_may_be_other_prompts(tmp_path: Path) -> None:
+    for policy, task in (("vpo", "5x5"), ("other", "7x7"), ("same", "5x5"), ("untold", None)):
+        sampling = {"policy": policy, "temperature": 0.7, "task": task}
+        path = tmp_path / "pools" / pool_name(policy, 0.7)
+        write_pools([pool("a"), pool("b")], path, sampling)
+    (line,) = other_prompts(pairs_with("vpo", read_evaluations(tmp_path, METRICS)))
+    assert line.startswith("other: its answers were sampled with other settings of task")
