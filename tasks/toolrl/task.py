@@ -116,6 +116,14 @@ class ToolrlTask(Task):
         gold = _gold_calls(row.ground_truth["tool_calls_json"])
         return reward_vector(parse_tool_answer(answer), gold)
 
+    def vote(self, answer: str) -> str | None:
+        """The calls, whatever the thought says, with their arguments in one order."""
+        calls = [[call.name, call.arguments] for call in parse_tool_answer(answer).calls]
+        try:
+            return json.dumps(calls, sort_keys=True) if answer.strip() else None
+        except RecursionError:  # nested more deeply than can be written
+            return None
+
     def explain(self, answer: str, row: PromptRow) -> str:
         """The calls that could be read, and those that were wanted."""
         found, gold = parse_tool_answer(answer), _gold_calls(row.ground_truth["tool_calls_json"])

@@ -259,6 +259,21 @@ def test_a_prefilled_think_block_counts_in_a_single_answer_only():
     assert score_answers(task, silent, SingleAnswer().parse(task, " \n")).matrix == [[0.0] * 4]
 
 
+def test_answers_with_the_same_calls_vote_alike():
+    def vote(thought: str, call: str) -> str | None:
+        return TASK.vote(f"<think>{thought}</think><tool_call>{call}</tool_call>")
+
+    one = vote("a", '{"name": "f", "parameters": {"x": 1, "y": [2]}}')
+    assert vote("b", '{"name": "f", "arguments": {"y": [2], "x": 1}}') == one
+    assert vote("a", '{"name": "f", "parameters": {"x": 1}}') != one
+    said = TASK.vote("<think>a</think><response>b</response>")
+    assert said is not None
+    assert said == TASK.vote("<response>c</response>")
+    assert TASK.vote(" \n") is None
+    for depth in (900, 985, 990, 995, 5000):  # some can be read and not be written
+        vote("a", '{"name": "f", "parameters": {"x": ' + "[" * depth + "]" * depth + "}}")
+
+
 # Files
 
 
