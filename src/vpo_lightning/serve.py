@@ -44,7 +44,10 @@ def _started(options: argparse.Namespace) -> int:
     if options.engine == "auto":
         options.engine = "hf" if shutil.which("vllm") is None else "vllm"
     if options.engine == "vllm":
-        print("vLLM's own server; it knows no chains (the field `answers`)", flush=True)
+        print(
+            "vLLM's own server: no chains (the field `answers`), no --max-..., its own limits",
+            flush=True,
+        )
         command = vllm_command(deployed, options, key)
         os.execvp(command[0], command)
     return _serve(deployed, options, key)
@@ -66,8 +69,12 @@ def vllm_command(deployed: Deployed, options: argparse.Namespace, key: str | Non
         os.environ["VLLM_API_KEY"] = key
     name = options.name or deployed.label
     place = ["--host", options.host, "--port", str(options.port)]
-    prompting = _vllm_prompting(deployed)
-    return [program, "serve", deployed.place, *place, "--served-model-name", name, *prompting]
+    model = ["--served-model-name", name, *_vllm_prompting(deployed)]
+    if options.dtype is not None:
+        model += ["--dtype", options.dtype]
+    if deployed.from_run("model.trust_remote_code", False):
+        model.append("--trust-remote-code")
+    return [program, "serve", deployed.place, *place, *model]
 
 
 def _vllm_prompting(deployed: Deployed) -> list[str]:

@@ -76,12 +76,16 @@ def test_vllm_serves_the_exported_policy_under_its_name(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
-    options = argparse.Namespace(host="127.0.0.1", port=8001, name=None)
+    options = argparse.Namespace(host="127.0.0.1", port=8001, name=None, dtype=None)
     command = vllm_command(Deployed("run/policy", "vpo"), options, "secret")
     place = ["--host", "127.0.0.1", "--port", "8001", "--served-model-name", "vpo"]
     thinking = ["--default-chat-template-kwargs", '{"enable_thinking": false}']
     assert command == [str(program), "serve", "run/policy", *place, *thinking]
     assert os.environ["VLLM_API_KEY"] == "secret"  # not on a command line that all can read
+    options.dtype = "bfloat16"
+    trusted = OmegaConf.create({"model": {"trust_remote_code": True}})
+    command = vllm_command(Deployed("run/policy", "vpo", cfg=trusted), options, None)
+    assert command[-3:] == ["--dtype", "bfloat16", "--trust-remote-code"]
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ConfigError, match="--engine hf"):
         vllm_command(Deployed("run/policy", "vpo"), options, None)
@@ -98,7 +102,7 @@ def test_vllm_writes_prompts_as_training_did(
     model = {"path": "x", "chat_template_kwargs": {"enable_thinking": True}}
     cfg = OmegaConf.create({"model": model, "system_prompt": system})
     deployed = Deployed(str(text_folder), "vpo", cfg=cfg)
-    options = argparse.Namespace(host="127.0.0.1", port=8001, name=None)
+    options = argparse.Namespace(host="127.0.0.1", port=8001, name=None, dtype=None)
     command = vllm_command(deployed, options, None)
     flags = dict(zip(command[-4::2], command[-3::2], strict=True))
     assert json.loads(flags["--default-chat-template-kwargs"]) == {"enable_thinking": True}
