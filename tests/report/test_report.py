@@ -272,6 +272,16 @@ def test_equal_ids_of_other_prompts_are_not_compared(tmp_path: Path) -> None:
     assert "never by the other" in report(tmp_path).text
 
 
+def test_prompts_that_count_as_solved_by_other_rules_are_not_compared(tmp_path: Path) -> None:
+    for name, least in (("best_of_n", 0.5), ("evolve", 1.0)):
+        write_search(tmp_path, name, [f"test-{least:g}"])
+        config = tmp_path / "search" / name / "config.yaml"
+        config.write_text(f"solved: {{scalar: {least}, cover: null}}\nsplit: test\n")
+    assert "never by the other" not in report(tmp_path).text
+    config.write_text("solved: {scalar: 0.5, cover: null}\nsplit: test\n")
+    assert "never by the other" in report(tmp_path).text
+
+
 def test_every_objective_of_a_problem_has_a_chart() -> None:
     names = [f"tc_{i}" for i in range(16)]
     run = Run(Path("run"), metrics=[{"step": 1, **{f"rollout/{n}": 0.5 for n in names}}])

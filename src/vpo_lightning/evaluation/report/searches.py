@@ -79,18 +79,19 @@ def _results(run: Run) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _asked(path: Path) -> dict[str, Any]:
-    """Which prompts a search was about, as its config says: task and split."""
+    """What a search was asked, as its config says: task, split, and when a prompt is solved."""
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return {}
     found = config if isinstance(config, dict) else {}
     task = found.get("task")
-    return {**(task if isinstance(task, dict) else {}), "split": found.get("split")}
+    asked = {key: found[key] for key in ("split", "solved") if key in found}
+    return {**(task if isinstance(task, dict) else {}), **asked}
 
 
-def _are_same_prompts(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether two searches agree in all that both say of their prompts: ids alone may repeat."""
+def _are_asked_alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two searches agree in all that both say they were asked: ids alone may repeat."""
     return all(first[key] == second[key] for key in first.keys() & second.keys())
 
 
@@ -138,7 +139,7 @@ def _solved_by_one(results: Sequence[tuple[str, Mapping[str, Any]]]) -> list[dic
     asked = {label: result["asked"] for label, result in results}
     pairs: list[dict[str, Any]] = []
     for first, second in permutations(solved, 2):
-        if not _are_same_prompts(asked[first], asked[second]):
+        if not _are_asked_alike(asked[first], asked[second]):
             continue
         found = [
             prompt
