@@ -73,6 +73,16 @@ def test_a_run_is_that_of_the_engine_in_the_process(
     assert sampled_ids(tmp_path / "inside") == sampled_ids(undisturbed)
 
 
+def test_batches_are_sampled_ahead_by_a_server_as_by_the_engine_in_the_process(
+    command: Command, tmp_path: Path
+) -> None:
+    for name, engine in (("served", ()), ("inside", ("engine=vllm",))):
+        finish(command(tmp_path / name, "rollout.staleness=1", "loss=importance", *engine))
+    assert sampled_ids(tmp_path / "served") == sampled_ids(tmp_path / "inside")
+    records = read_rollouts(tmp_path / "served" / "rollouts")
+    assert {(r["step"], r["policy_version"]) for r in records} == {(0, 0), (1, 0), (2, 1)}
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_processes_share_a_server_as_one_process_uses_it(
     undisturbed: Path, command: Command, tmp_path: Path, strategy: str

@@ -176,7 +176,7 @@ def test_smollm2_takes_vpo_steps_with_adapters_and_an_engine_in_bfloat16(
     assert len(steps) == 3
     assert max(step["train/grad_norm"] for step in steps) > 0  # merged weights that have moved
     mismatches = [step["rollout/logprob_mismatch"] for step in steps]
-    assert all(0 < mismatch < 0.5 for mismatch in mismatches)
+    assert all(0 < mismatch < 1 for mismatch in mismatches)  # .35 measured
     peak = json.loads((folder / "summary.json").read_text())["cost"]["process_mib"]
     print(f"SmolLM2 in bfloat16 with adapters: {max(mismatches):.3f} nats, {peak:.0f} MiB")
     assert peak < 8 * 1024
