@@ -287,7 +287,7 @@ def test_settings_that_cannot_work_are_named(
 
 
 def test_a_server_that_does_not_come_is_named(make: Make) -> None:
-    with pytest.raises(RuntimeError, match=r"no vLLM server answers at http://127.0.0.1:9 "):
+    with pytest.raises(ConfigError, match=r"no vLLM server answers at http://127.0.0.1:9 "):
         make(urls=["http://127.0.0.1:9"], server_timeout=0.2)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vpo_lightning.errors import ConfigError
 from vpo_lightning.rollout.vllm_server_files import WeightFile
 from vpo_lightning.rollout.vllm_server_http import (
     RolloutServer,
@@ -75,7 +76,7 @@ class ServerPool:
             wanted: How they must have been started; see `RolloutServer.check_settings`.
 
         Raises:
-            ServerLostError: One does not come.
+            ConfigError: One does not come.
             ServerRefusedError: One was started otherwise.
         """
         async with asyncio.TaskGroup() as group:
@@ -234,7 +235,7 @@ class ServerPool:
                     await asyncio.sleep(POLL_SECONDS)
                     await self._look(server)
         except TimeoutError as error:
-            raise ServerLostError(
+            raise ConfigError(
                 f"no vLLM server answers at {server.url} (engine.urls) after "
                 f"engine.server_timeout={self._patience.server:g} seconds: {server.state}; start "
                 "it with scripts/serve_rollouts.py"
