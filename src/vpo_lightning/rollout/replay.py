@@ -74,5 +74,6 @@ class ReplayEngine:
             raise ConfigError(
                 f"engine=replay has no rollout {sample} of prompt {prompt_id} at step "
                 f"{self.version}; run with the same task, seed and rollout settings, "
-                "trainer.validate_every=0 and evaluation.num_prompts=0"
+                "trainer.validate_every=0 and evaluation.num_prompts=0, and trainer.max_steps no "
+                "larger than that run's"
             ) from error

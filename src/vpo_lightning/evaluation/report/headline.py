@@ -133,10 +133,14 @@ def verdict(match: Contest, differences: Mapping[str, Difference]) -> list[str]:
         )
     spread = made.get("diversity")
     if spread is not None:
-        word = {"up": "more diverse", "down": "less diverse", "even": "as diverse"}
+        words = {
+            "up": "Its answers are more diverse",
+            "down": "Its answers are less diverse",
+            "even": "Its answers are neither more nor less diverse for certain",
+        }
         sentences.append(
-            f"Its answers are {word[spread['direction']]}: {spread['value']} against "
-            f"{spread['rival']}."
+            f"{words[spread['direction']]}: {spread['value']} against {spread['rival']} "
+            f"({spread['difference']}{_bracket(spread)})."
         )
     single = made.get("best@1")
     if single is not None and single["direction"] != "even":
