@@ -93,10 +93,12 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
         "start_policy": start,
         "seconds": {"warm-up": warmed - started, "training": trained - warmed},
     }
-    summary["training"] = _last_figures(folder)
     summary["objectives"] = objectives
     summary["alarms"] = [asdict(alarm) for alarm in alarms.alarms]
-    summary["cost"] = total_cost(read_metrics(folder) if module.step else [])
+    if trainer.is_global_zero:  # only this process knows that its records are written
+        records = read_metrics(folder) if module.step else []
+        summary["training"] = _last_figures(records)
+        summary["cost"] = total_cost(records)
     export_policy(
         cast(torch.nn.Module, module.policy),
         start,
@@ -111,7 +113,8 @@ def train(cfg: DictConfig, folder: Path) -> dict[str, Any]:
         )
         summary["evaluation"] = _evaluate(cfg, folder, sampler, module, start, trainer)
         summary["seconds"]["evaluation"] = time.perf_counter() - trained
-        summary["cost"]["gain_per_million_tokens"] = _gain(cfg, summary)
+        if trainer.is_global_zero:
+            summary["cost"]["gain_per_million_tokens"] = _gain(cfg, summary)
     engine.close()
     summary["scoring"] = dict(collector.scorer.counters())
     collector.scorer.close()
@@ -185,12 +188,10 @@ def _forget_unfinished_steps(folder: Path, checkpoint: Path | None) -> None:
     remove_rollouts_from(folder / "rollouts", step)
 
 
-def _last_figures(folder: Path, steps: int = 10) -> dict[str, float]:
+def _last_figures(records: Sequence[Mapping[str, Any]], steps: int = 10) -> dict[str, float]:
     """The mean of each metric over the last training steps."""
-    path = folder / "metrics.jsonl"
-    records = [r for r in read_metrics(folder) if "train/loss" in r] if path.exists() else []
     figures: dict[str, list[float]] = {}
-    for record in records[-steps:]:
+    for record in [r for r in records if "train/loss" in r][-steps:]:
         for key, value in record.items():
             if key != "step":
                 figures.setdefault(key, []).append(value)

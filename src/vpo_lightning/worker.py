@@ -41,6 +41,7 @@ def main() -> int:
     status = 1
     try:
         summary = train(cfg, folder)
+        _leave_group()
         status = 0 if summary["status"] == "finished" else 130
     except Exception as error:  # process boundary: everything else keeps its traceback
         if not is_config_error(error):
@@ -51,6 +52,18 @@ def main() -> int:
         if "wandb" in sys.modules:
             sys.modules["wandb"].finish(exit_code=status)
     return status
+
+
+def _leave_group() -> None:
+    """Ends a job's process group of gloo; Lightning ends those of NCCL.
+
+    A thread of gloo that lets go of its last tensor while Python shuts down aborts the process.
+    """
+    from torch import distributed
+
+    if distributed.is_initialized() and distributed.get_backend() == "gloo":
+        distributed.barrier()  # nobody leaves before all have come
+        distributed.destroy_process_group()
 
 
 def _quieten() -> None:

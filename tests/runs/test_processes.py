@@ -85,3 +85,20 @@ def test_a_sweep_goes_on_after_a_failed_job_and_each_job_is_one_wandb_run(
     assert (folders[1] / "summary.json").exists()
     other = train(*settings, "skip_finished=true", "m=2")
     assert "another config" in other.stderr
+
+
+def test_only_the_first_process_reads_the_records_of_the_run(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others may be ahead of the process that writes them."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "def refuse(event, arguments):\n"
+        "    if event == 'open' and str(arguments[0]).endswith('metrics.jsonl'):\n"
+        "        raise FileNotFoundError(arguments[0])\n"
+        "if os.environ.get('RANK') == '1':\n"
+        "    sys.addaudithook(refuse)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    run = train("trainer.max_steps=1", *DDP)
+    assert run.returncode == 0, run.stderr
