@@ -33,6 +33,7 @@ def command(server: ServerScript, server_model: Path, warmup_cache: Path) -> Com
         f"model.path={server_model}",
         "model.dtype=float32",
         "rollout.sampling.max_tokens=48",
+        "rollout.group_size=16",
         "engine=vllm_server",
         f"engine.urls=[{server.url}]",
     ]
@@ -99,10 +100,14 @@ def test_a_server_killed_in_the_middle_of_a_step_changes_nothing_in_the_run(
     undisturbed: Path, command: Command, server: ServerScript, tmp_path: Path
 ) -> None:
     folder = tmp_path / "disturbed"
-    with subprocess.Popen(command(folder), env={**os.environ, "OMP_NUM_THREADS": "1"}) as run:
+    line = command(folder, "engine.concurrency=3")  # completions are under way for seconds
+    with (
+        subprocess.Popen(line, env={**os.environ, "OMP_NUM_THREADS": "1"}) as run,
+        httpx.Client(trust_env=False) as client,
+    ):
         try:
             wait_for(lambda: any(folder.glob("rollouts/step_000000*")), run)
-            wait_for(lambda: running_requests(server) > 2, run)
+            wait_for(lambda: running_requests(client, server) > 2, run)
             server.kill()
             assert run.wait(400) == 0
         finally:
@@ -111,7 +116,7 @@ def test_a_server_killed_in_the_middle_of_a_step_changes_nothing_in_the_run(
     assert "lost for now: /inference/v1/generate" in log  # its completions were under way
     assert "is back and has the current weights" in log
     records = list(read_rollouts(folder / "rollouts"))
-    assert len(records) == 3 * 16
+    assert len(records) == 3 * 64
     assert all(record["policy_version"] == record["step"] for record in records)
     assert sampled_ids(folder) == sampled_ids(undisturbed)
     assert max(record["rollout/logprob_mismatch"] for record in metrics(folder)) < 1e-4
@@ -125,8 +130,8 @@ def wait_for(claim: Callable[[], bool], run: subprocess.Popen[bytes], seconds: f
         time.sleep(0.01)
 
 
-def running_requests(server: ServerScript) -> float:
-    lines = httpx.get(f"{server.url}/metrics", trust_env=False).text.splitlines()
+def running_requests(client: httpx.Client, server: ServerScript) -> float:
+    lines = client.get(f"{server.url}/metrics").text.splitlines()
     return sum(
         float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running")
     )

@@ -101,7 +101,7 @@ def leftover() -> Iterator[None]:
     path = Path("/dev/shm/-tp:0-[0-1]-cpushm_0")
     path.touch()
     yield
-    path.unlink()
+    path.unlink(missing_ok=True)
 
 
 @pytest.mark.usefixtures("leftover")
