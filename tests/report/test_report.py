@@ -262,23 +262,27 @@ def test_searches_with_policies_of_no_run_are_compared_too(tmp_path: Path) -> No
     assert report(tmp_path / "outputs" / "search").data["search"]
 
 
-def test_equal_ids_of_other_prompts_are_not_compared(tmp_path: Path) -> None:
-    for name, size in (("best_of_n", 5), ("evolve", 7)):
-        write_search(tmp_path, name, [f"test-{size % 4}"])
+@pytest.mark.parametrize(
+    ("first", "other", "alike"),
+    [
+        (
+            "task: {size: 5}",
+            "task: {size: 7}",
+            "task: {size: 5, seed: 0}",
+        ),  # a key of later versions
+        ("solved: {scalar: 0.5}", "solved: {scalar: 1.0}", "solved: {scalar: 0.5}"),
+    ],
+    ids=["other prompts", "another rule of what is solved"],
+)
+def test_searches_that_were_asked_otherwise_are_not_compared(
+    tmp_path: Path, first: str, other: str, alike: str
+) -> None:
+    for name, solved, asked in (("best_of_n", "test-0", first), ("evolve", "test-1", other)):
+        write_search(tmp_path, name, [solved])
         config = tmp_path / "search" / name / "config.yaml"
-        config.write_text(f"task: {{_target_: Maze, size: {size}}}\nsplit: test\n")
+        config.write_text(f"{asked}\nsplit: test\n")
     assert "never by the other" not in report(tmp_path).text
-    config.write_text("task: {_target_: Maze, size: 5, seed: 0}\nsplit: test\n")  # a new key
-    assert "never by the other" in report(tmp_path).text
-
-
-def test_prompts_that_count_as_solved_by_other_rules_are_not_compared(tmp_path: Path) -> None:
-    for name, least in (("best_of_n", 0.5), ("evolve", 1.0)):
-        write_search(tmp_path, name, [f"test-{least:g}"])
-        config = tmp_path / "search" / name / "config.yaml"
-        config.write_text(f"solved: {{scalar: {least}, cover: null}}\nsplit: test\n")
-    assert "never by the other" not in report(tmp_path).text
-    config.write_text("solved: {scalar: 0.5, cover: null}\nsplit: test\n")
+    config.write_text(f"{alike}\nsplit: test\n")
     assert "never by the other" in report(tmp_path).text
 
 

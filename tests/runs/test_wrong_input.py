@@ -47,6 +47,8 @@ def refused(tmp_path: Path, *overrides: str) -> str:
     [
         ("task=foo", "maze"),
         ("ablation=foo", "vpo"),
+        ("experiment=smok", "did you mean smoke?"),
+        ("sweep=maze_klx", "did you mean maze_kl?"),
         ("tsk=maze", "tsk"),
         ("task.sise=9", "sise"),
         ("rollout.sampling.temperature=0", "temperature"),
