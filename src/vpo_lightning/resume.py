@@ -41,9 +41,23 @@ def _resume(arguments: Sequence[str]) -> int:
     if finished(folder) and cfg.trainer.max_steps <= before:
         print(f"{folder}: the run is finished ({before} steps); nothing to do")
         return 0
+    if cfg.trainer.max_steps < before:
+        _refuse_fewer_steps(folder, cfg.trainer.max_steps)
     rules.check(cfg)
     write_config(cfg, folder)
     return launch(cfg, folder)
+
+
+def _refuse_fewer_steps(folder: Path, steps: int) -> None:
+    from vpo_lightning.lightning.loggers import read_metrics
+
+    if not (folder / "metrics.jsonl").exists():
+        return
+    made = max((record["step"] for record in read_metrics(folder)), default=0)
+    if steps < made:
+        raise ConfigError(
+            f"trainer.max_steps={steps}: the run has made {made} steps; choose at least as many"
+        )
 
 
 def _parse(arguments: Sequence[str]) -> tuple[Path, list[str]]:

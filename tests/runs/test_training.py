@@ -74,6 +74,10 @@ def test_a_killed_run_continues_bit_for_bit(
     assert train("hydra.run.dir=whole", *settings).returncode == 0
     folder = tmp_path / "killed"
     kill_at_step(train_command("hydra.run.dir=killed", *settings), folder, 3)
+    fewer = train(f"run={folder}", "resume=true", "trainer.max_steps=1", small=False)
+    assert fewer.returncode == 2
+    assert "trainer.max_steps=1: the run has made " in fewer.stderr
+    assert fewer.stderr.count("\n") == 1
     resumed = train(f"run={folder}", "resume=true", small=False)
     assert resumed.returncode == 0, resumed.stderr
     assert metrics(folder) == metrics(tmp_path / "whole")
